@@ -1,0 +1,1 @@
+//! Case data, and later the engine that judges foreign implementations.

@@ -1,0 +1,5 @@
+//! A filesystem-protocol toolkit for detached agent runs.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests fail by panicking"))]
+
+pub mod protocol;

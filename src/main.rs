@@ -1,0 +1,2 @@
+//! The `runstore` program.
+fn main() {}

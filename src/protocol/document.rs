@@ -1,0 +1,521 @@
+//! A JSON object that keeps its bytes.
+//!
+//! Theory of operation. A sidecar file belongs to several writers of several versions, so the only
+//! safe way to hold it is as its own text plus the places of its members. [`Document`] parses one
+//! level: the keys are decoded, each value stays a span of the source. Nothing else is interpreted,
+//! so numbers such as `1e400`, lone surrogates and unknown members come out as they went in.
+//!
+//! Reading looks members up one by one through [`Raw`]. Writing replaces the spans of the members
+//! that the caller's role owns and appends new ones before the closing brace; every other byte is
+//! copied. An unpatched document renders to exactly its source.
+//!
+//! Duplicate keys: the last one wins on reading (`RS-JSON-05`), and such a document refuses patches,
+//! because no patch could say which of the two it meant.
+//!
+//! Not promised: validation of nested values beyond their syntax, and any canonical form.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::error::DecodeError;
+use super::limits;
+
+/// One JSON value as found in a file: its exact text, not yet interpreted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Raw<'a>(&'a str);
+
+/// The JSON type of a [`Raw`] value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// Any number.
+    Number,
+    /// A string.
+    String,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+impl Kind {
+    /// The name used in error messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool => "a boolean",
+            Self::Number => "a number",
+            Self::String => "a string",
+            Self::Array => "an array",
+            Self::Object => "an object",
+        }
+    }
+}
+
+impl fmt::Debug for Raw<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl<'a> Raw<'a> {
+    /// Parses a text that holds exactly one JSON value.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the text is not JSON or nests deeper than [`limits::MAX_DEPTH`].
+    pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
+        check_depth(text)?;
+        let raw: &RawValue =
+            serde_json::from_str(text).map_err(|e| DecodeError::from_json(text, &e))?;
+        Ok(Self(raw.get()))
+    }
+
+    /// The exact text of the value.
+    pub fn text(self) -> &'a str {
+        self.0
+    }
+
+    /// The JSON type, told from the first byte.
+    pub fn kind(self) -> Kind {
+        match self.0.as_bytes().first() {
+            Some(b'n') => Kind::Null,
+            Some(b't' | b'f') => Kind::Bool,
+            Some(b'"') => Kind::String,
+            Some(b'[') => Kind::Array,
+            Some(b'{') => Kind::Object,
+            _ => Kind::Number,
+        }
+    }
+
+    /// Whether the value is `null`.
+    pub fn is_null(self) -> bool {
+        self.kind() == Kind::Null
+    }
+
+    /// The decoded string, or `None` for any other type. An unpaired surrogate becomes U+FFFD: the
+    /// result is for comparing and showing, the file keeps its bytes.
+    pub fn string(self) -> Option<Cow<'a, str>> {
+        let body = self.0.strip_prefix('"')?.strip_suffix('"')?;
+        if !body.contains('\\') {
+            return Some(Cow::Borrowed(body));
+        }
+        Some(match serde_json::from_str::<String>(self.0) {
+            Ok(text) => Cow::Owned(text),
+            Err(_) => Cow::Owned(decode_lossy(body)),
+        })
+    }
+
+    /// The number as a double, or `None` for another type or a number that no double can hold.
+    pub fn number(self) -> Option<f64> {
+        if self.kind() != Kind::Number {
+            return None;
+        }
+        self.0.parse::<f64>().ok().filter(|n| n.is_finite())
+    }
+
+    /// The number as a whole number of any sign, or `None` when it has a fraction or does not fit
+    /// the range in which doubles are exact (±2^53).
+    pub fn integer(self) -> Option<i64> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        let n = self.number()?;
+        #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within ±2^53")]
+        (n.fract() == 0.0 && n.abs() <= EXACT).then_some(n as i64)
+    }
+
+    /// An instant in milliseconds since the Unix epoch; a fraction is cut off (`RS-JSON-07`).
+    /// `None` for another type or a value outside ±2^53.
+    pub fn instant_ms(self) -> Option<i64> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        let n = self.number()?;
+        #[expect(clippy::cast_possible_truncation, reason = "checked to be within ±2^53")]
+        (n.abs() <= EXACT).then_some(n.floor() as i64)
+    }
+
+    /// The boolean, or `None` for another type.
+    pub fn boolean(self) -> Option<bool> {
+        match self.0 {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The object, one level parsed, or `None` for another type.
+    pub fn object(self) -> Option<Document<'a>> {
+        (self.kind() == Kind::Object).then(|| Document::parse_unchecked(self.0).ok())?
+    }
+
+    /// The elements of an array, or `None` for another type.
+    pub fn array(self) -> Option<Vec<Raw<'a>>> {
+        if self.kind() != Kind::Array {
+            return None;
+        }
+        let mut de = serde_json::Deserializer::from_str(self.0);
+        de.deserialize_seq(ElementsVisitor).ok()
+    }
+}
+
+/// A JSON object as ordered members over its own source text.
+#[derive(Clone, Debug)]
+pub struct Document<'a> {
+    source: &'a str,
+    members: Vec<(Cow<'a, str>, Raw<'a>)>,
+    duplicates: bool,
+    undecodable_keys: bool,
+}
+
+impl<'a> Document<'a> {
+    /// Parses the bytes of a whole file: rejects what no conforming reader accepts (a byte-order
+    /// mark, zero-filled or empty content, invalid UTF-8, anything but one object), and says which.
+    ///
+    /// # Errors
+    /// [`DecodeError`] naming the first thing that was wrong. Spec: RS-JSON-01, RS-JSON-02,
+    /// RS-JSON-03, RS-JSON-08.
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Self::parse(text_of(bytes)?)
+    }
+
+    /// Parses one JSON object, surrounded by nothing but white space.
+    ///
+    /// # Errors
+    /// As [`Document::from_bytes`].
+    pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
+        check_depth(text)?;
+        Self::parse_unchecked(text)
+    }
+
+    fn parse_unchecked(text: &'a str) -> Result<Self, DecodeError> {
+        if !text.trim_ascii_start().starts_with('{') {
+            // Syntax first: `[1` is torn JSON, `[1]` is JSON of the wrong type.
+            return Err(match Raw::parse(text) {
+                Ok(raw) => DecodeError::NotAnObject { found: raw.kind().name() },
+                Err(e) => e,
+            });
+        }
+        let mut de = serde_json::Deserializer::from_str(text);
+        let visitor = MembersVisitor;
+        let parsed = de
+            .deserialize_map(visitor)
+            .and_then(|m| de.end().map(|()| m))
+            .map_err(|e| DecodeError::from_json(text, &e))?;
+        let undecodable_keys = parsed.iter().any(|(key, _)| key.contains('\u{fffd}'));
+        let duplicates = parsed
+            .iter()
+            .enumerate()
+            .any(|(i, (key, _))| parsed[..i].iter().any(|(earlier, _)| earlier == key));
+        Ok(Self { source: text, members: parsed, duplicates, undecodable_keys })
+    }
+
+    /// The source text.
+    pub fn source(&self) -> &'a str {
+        self.source
+    }
+
+    /// The value of a member; of duplicates the last one (`RS-JSON-05`). Absent and `null` differ.
+    pub fn get(&self, key: &str) -> Option<Raw<'a>> {
+        self.members.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v)
+    }
+
+    /// Whether a key occurs more than once.
+    pub fn has_duplicate_keys(&self) -> bool {
+        self.duplicates
+    }
+
+    /// Whether patches are refused, with the reason (`RS-JSON-05`).
+    pub fn read_only_reason(&self) -> Option<&'static str> {
+        if self.duplicates {
+            Some("it has duplicate keys")
+        } else if self.undecodable_keys {
+            Some("it has a key that is not valid Unicode")
+        } else {
+            None
+        }
+    }
+
+    /// The members in file order, duplicates included.
+    pub fn members(&self) -> impl Iterator<Item = (&str, Raw<'a>)> + '_ {
+        self.members.iter().map(|(k, v)| (k.as_ref(), *v))
+    }
+
+    /// Renders the document with some members replaced or added. All other bytes stay.
+    ///
+    /// `patch` pairs a key with the exact JSON text of its new value; new keys are appended in
+    /// order, indented like the first member.
+    ///
+    /// # Errors
+    /// [`DecodeError::ReadOnly`] when the document has duplicate or undecodable keys, and
+    /// [`DecodeError::NotJson`] when a new value is not JSON.
+    pub fn patched(&self, patch: &[(&str, &str)]) -> Result<String, DecodeError> {
+        if let Some(why) = self.read_only_reason() {
+            return Err(DecodeError::ReadOnly { why });
+        }
+        let base = self.source.as_ptr() as usize;
+        let mut out = String::with_capacity(self.source.len() + 64);
+        let mut copied = 0;
+        for (key, value) in &self.members {
+            let Some((_, new)) = patch.iter().find(|(k, _)| *k == key.as_ref()) else { continue };
+            Raw::parse(new)?;
+            let start = value.0.as_ptr() as usize - base;
+            out.push_str(&self.source[copied..start]);
+            out.push_str(new);
+            copied = start + value.0.len();
+        }
+        let close = self.source.rfind('}').expect("a parsed object ends in a brace");
+        let added: Vec<_> =
+            patch.iter().filter(|(k, _)| !self.members.iter().any(|(m, _)| m == k)).collect();
+        if added.is_empty() {
+            out.push_str(&self.source[copied..]);
+            return Ok(out);
+        }
+        let body_end = self.source[..close].trim_ascii_end().len();
+        let (separator, first) = self.indentation();
+        out.push_str(&self.source[copied..body_end.max(copied)]);
+        for (i, (key, value)) in added.into_iter().enumerate() {
+            Raw::parse(value)?;
+            let between = if i == 0 && self.members.is_empty() { &first } else { &separator };
+            out.push_str(between);
+            out.push_str(&serde_json::to_string(key).expect("a string always serializes"));
+            out.push_str(": ");
+            out.push_str(value);
+        }
+        out.push_str(&self.source[body_end..]);
+        Ok(out)
+    }
+
+    /// What stands between two members, and before the first: taken from the source.
+    fn indentation(&self) -> (String, String) {
+        let open = self.source.find('{').expect("a parsed object starts with a brace") + 1;
+        let inner = &self.source[open..];
+        let white = &inner[..inner.len() - inner.trim_ascii_start().len()];
+        if self.members.is_empty() {
+            return (",".to_owned(), String::new());
+        }
+        (format!(",{white}"), white.to_owned())
+    }
+}
+
+/// Decodes the bytes of a file to text, or says why that cannot be a JSON document.
+///
+/// # Errors
+/// [`DecodeError::Empty`], [`DecodeError::ZeroFilled`], [`DecodeError::ByteOrderMark`] or
+/// [`DecodeError::NotUtf8`].
+pub fn text_of(bytes: &[u8]) -> Result<&str, DecodeError> {
+    if bytes.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    if bytes[0] == 0 && bytes.iter().all(|b| *b == 0) {
+        return Err(DecodeError::ZeroFilled { bytes: bytes.len() as u64 });
+    }
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        return Err(DecodeError::ByteOrderMark);
+    }
+    std::str::from_utf8(bytes).map_err(|e| {
+        // A cut inside the last character is a torn file, not a wrong encoding.
+        if e.error_len().is_none() {
+            DecodeError::Torn
+        } else {
+            DecodeError::NotUtf8 { offset: e.valid_up_to() as u64 }
+        }
+    })
+}
+
+/// Refuses a text that nests deeper than [`limits::MAX_DEPTH`]. The count of opening brackets is an
+/// upper bound of the depth, so ordinary documents cost one pass without a state machine.
+fn check_depth(text: &str) -> Result<(), DecodeError> {
+    let bytes = text.as_bytes();
+    let opens = bytes.iter().map(|b| usize::from(*b == b'[') + usize::from(*b == b'{')).sum::<usize>();
+    if opens <= limits::MAX_DEPTH {
+        return Ok(());
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for b in bytes {
+        if in_string {
+            match b {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match b {
+            b'"' => in_string = true,
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > limits::MAX_DEPTH {
+                    return Err(DecodeError::TooDeep { limit: limits::MAX_DEPTH });
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Decodes a JSON string body whose escapes hold unpaired surrogates, which become U+FFFD.
+fn decode_lossy(body: &str) -> String {
+    let mut out = String::with_capacity(body.len());
+    let mut units: Vec<u16> = Vec::new();
+    let mut rest = body.chars();
+    let flush = |units: &mut Vec<u16>, out: &mut String| {
+        out.push_str(&String::from_utf16_lossy(units));
+        units.clear();
+    };
+    while let Some(c) = rest.next() {
+        if c != '\\' {
+            flush(&mut units, &mut out);
+            out.push(c);
+            continue;
+        }
+        match rest.next() {
+            Some('u') => {
+                let hex: String = rest.by_ref().take(4).collect();
+                units.push(u16::from_str_radix(&hex, 16).unwrap_or(0xfffd));
+            }
+            other => {
+                flush(&mut units, &mut out);
+                out.push(match other {
+                    Some('n') => '\n',
+                    Some('t') => '\t',
+                    Some('r') => '\r',
+                    Some('b') => '\u{8}',
+                    Some('f') => '\u{c}',
+                    Some(c) => c,
+                    None => '\u{fffd}',
+                });
+            }
+        }
+    }
+    flush(&mut units, &mut out);
+    out
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Vec<(Cow<'de, str>, Raw<'de>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::with_capacity(24);
+        // Keys are taken raw as well: a key with a lone surrogate must not make the file unreadable.
+        while let Some(key) = map.next_key::<&'de RawValue>()? {
+            let value: &'de RawValue = map.next_value()?;
+            let key = Raw(key.get()).string().unwrap_or(Cow::Borrowed(key.get()));
+            members.push((key, Raw(value.get())));
+        }
+        Ok(members)
+    }
+}
+
+struct ElementsVisitor;
+
+impl<'de> Visitor<'de> for ElementsVisitor {
+    type Value = Vec<Raw<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element::<&'de RawValue>()? {
+            elements.push(Raw(element.get()));
+        }
+        Ok(elements)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ODD: &str = "{\n  \"a\": 1e400,\n  \"b\": \"\\ud800\",\n  \"c\": {\"x\":  12345678901234567890123}\n}";
+
+    #[test]
+    fn an_unpatched_document_renders_to_its_own_bytes() {
+        let doc = Document::parse(ODD).expect("valid");
+        assert_eq!(doc.patched(&[]).expect("no duplicate keys"), ODD);
+    }
+
+    #[test]
+    fn a_patch_touches_only_the_named_member() {
+        let doc = Document::parse(ODD).expect("valid");
+        let out = doc.patched(&[("b", "2"), ("new", "true")]).expect("patchable");
+        assert_eq!(
+            out,
+            "{\n  \"a\": 1e400,\n  \"b\": 2,\n  \"c\": {\"x\":  12345678901234567890123},\n  \"new\": true\n}"
+        );
+    }
+
+    #[test]
+    fn members_are_added_to_an_empty_object() {
+        let doc = Document::parse("{}").expect("valid");
+        let out = doc.patched(&[("a", "1"), ("b", "2")]).expect("patchable");
+        assert_eq!(out, "{\"a\": 1,\"b\": 2}");
+    }
+
+    #[test]
+    fn the_last_duplicate_wins_and_patches_are_refused() {
+        let doc = Document::parse(r#"{"a":1,"a":2}"#).expect("valid");
+        assert_eq!(doc.get("a").and_then(Raw::integer), Some(2));
+        assert!(doc.has_duplicate_keys());
+        assert!(matches!(doc.patched(&[("a", "3")]), Err(DecodeError::ReadOnly { .. })));
+    }
+
+    #[test]
+    fn depth_is_bounded_one_above_and_one_below() {
+        let nest = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n - 1), "]".repeat(n - 1));
+        assert!(Document::parse(&nest(limits::MAX_DEPTH)).is_ok());
+        assert!(matches!(
+            Document::parse(&nest(limits::MAX_DEPTH + 1)),
+            Err(DecodeError::TooDeep { .. })
+        ));
+        let text = format!("{{\"a\":\"{}\"}}", "[".repeat(1000));
+        assert!(Document::parse(&text).is_ok(), "brackets inside strings do not nest");
+    }
+
+    #[test]
+    fn each_damage_has_its_own_name() {
+        let err = |b: &[u8]| Document::from_bytes(b).expect_err("damaged");
+        assert!(matches!(err(b""), DecodeError::Empty));
+        assert!(matches!(err(b"\0\0\0"), DecodeError::ZeroFilled { bytes: 3 }));
+        assert!(matches!(err(b"\xef\xbb\xbf{}"), DecodeError::ByteOrderMark));
+        assert!(matches!(err(b"{\"a\":\"\xff\"}"), DecodeError::NotUtf8 { offset: 6 }));
+        assert!(matches!(err(b"{\"a\":\"\xc3"), DecodeError::Torn));
+        assert!(matches!(err(b"{\"a\":"), DecodeError::Torn));
+        assert!(matches!(err(b"{\"a\":}"), DecodeError::NotJson { .. }));
+        assert!(matches!(err(b"[1]"), DecodeError::NotAnObject { found: "an array" }));
+        assert!(matches!(err(b"{} x"), DecodeError::NotJson { .. }));
+    }
+
+    #[test]
+    fn lone_surrogates_are_shown_and_kept() {
+        let doc = Document::parse(r#"{"\ud800k":"a\ud800\n\ud83d\ude00"}"#).expect("valid");
+        let (key, value) = doc.members().next().expect("one member");
+        assert_eq!(key, "\u{fffd}k");
+        assert_eq!(value.string().as_deref(), Some("a\u{fffd}\n\u{1f600}"));
+        assert!(doc.read_only_reason().is_some());
+    }
+
+    #[test]
+    fn numbers_are_read_only_as_far_as_they_are_exact() {
+        let n = |t| Raw::parse(t).expect("valid");
+        assert_eq!(n("1795972795915.7954").instant_ms(), Some(1_795_972_795_915));
+        assert_eq!(n("1795972795915.7954").integer(), None);
+        assert_eq!(n("1e400").number(), None);
+        assert_eq!(n("9007199254740993000").integer(), None);
+        assert_eq!(n("\"5\"").integer(), None);
+    }
+}

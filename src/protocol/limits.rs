@@ -1,0 +1,63 @@
+//! Every bound, with its reason. Sizes in bytes, times in milliseconds.
+
+/// Largest `status.json` or result payload that is read (facts Z-41).
+pub const STATUS_MAX_BYTES: u64 = 16 << 20;
+/// Largest result payload that is read (facts Z-41).
+pub const RESULT_MAX_BYTES: u64 = 16 << 20;
+/// Largest proof, candidate, owner record, marker or index entry that is read (facts Z-41).
+pub const SIDECAR_MAX_BYTES: u64 = 1 << 20;
+/// Largest start-up or control message that is read (facts Z-41).
+pub const STARTUP_MAX_BYTES: u64 = 64 << 10;
+/// How much of the end of `events.jsonl` is read: an event log may be hundreds of gigabytes.
+pub const EVENTS_TAIL_BYTES: u64 = 256 << 10;
+/// How much of the end of `runner.stderr.log` is read (facts Q-30).
+pub const STDERR_TAIL_BYTES: u64 = 64 << 10;
+/// How many lines of the stderr tail are shown (facts Q-30).
+pub const STDERR_TAIL_LINES: usize = 30;
+/// How many characters of the stderr tail are shown (facts Q-30).
+pub const STDERR_TAIL_CHARS: usize = 4000;
+/// Deepest nesting of a JSON document: four times what any known writer produces, and far below
+/// what a recursive reader of another language survives.
+pub const MAX_DEPTH: usize = 128;
+/// Most entries of one run directory that are looked at; the rest is counted as `truncated`.
+pub const RUN_DIR_MAX_ENTRIES: usize = 100_000;
+/// Most steps of one status that are looked at.
+pub const MAX_STEPS: usize = 10_000;
+/// Most control requests, slots per pool or leases that are read one by one.
+pub const MAX_SMALL_RECORDS: usize = 10_000;
+/// Longest file name of the supported file systems.
+pub const NAME_MAX_BYTES: usize = 255;
+/// Longest stem of a name that gets `.json` appended.
+pub const JSON_STEM_MAX_BYTES: usize = 250;
+/// Shortest id prefix that a lookup accepts (facts L-12).
+pub const ID_PREFIX_MIN: usize = 8;
+/// Length from which an id is never a prefix (facts L-12).
+pub const ID_PREFIX_BELOW: usize = 36;
+/// Times a run is read again when a file changed while it was read.
+pub const SNAPSHOT_RETRIES: usize = 4;
+/// Newest `lifecycleArtifactVersion` that is understood.
+pub const LIFECYCLE_VERSION: i64 = 3;
+
+/// Grace for a directory without a status, counted from its modification time.
+pub const MISSING_STATUS_GRACE_MS: i64 = 10_000;
+/// How long `queued` may last with no process recorded.
+pub const QUEUED_GRACE_MS: i64 = 300_000;
+/// How long a start-up stage may last, on the runner's side.
+pub const STARTUP_STAGE_MS: i64 = 30_000;
+/// How long a terminal run may lack its result or proof.
+pub const SETTLING_MS: i64 = 60_000;
+/// Silence after which confidence drops; never a verdict by itself.
+pub const STALE_ALIVE_MS: i64 = 86_400_000;
+/// Age from which a marker of a terminal run is stale even without a proof (facts X-8).
+pub const STALE_MARKER_MS: i64 = 86_400_000;
+/// A start later than the last write by more than this shows another process.
+pub const REUSE_MARGIN_MS: i64 = 7_200_000;
+/// How much later than the first write that names it a process may seem to have started: one clock
+/// tick plus the rounding of the boot time.
+pub const START_SLACK_MS: i64 = 1_000;
+/// Inactivity after which a failed run's slot is releasable by policy (facts K-30).
+pub const ABANDONED_SLOT_MS: i64 = 1_200_000;
+/// Age from which a claim file of a slot is shown as stuck (facts appendix C).
+pub const STUCK_CLAIM_MS: i64 = 60_000;
+/// Orphans whose last writes lie this close together are reported as one event.
+pub const SAME_EVENT_MS: i64 = 1_000;

@@ -1,0 +1,18 @@
+//! The on-disk protocol as types: pure functions of bytes and facts, no file, clock or process.
+//!
+//! Theory of operation. Every file of a run store has one module here that says what its bytes mean:
+//! lenient *views* that read any dialect and keep what they do not know, and pure *decisions* that
+//! turn facts into verdicts. The store gathers the facts, the roles act on the verdicts. Nothing in
+//! this module can block, fail for lack of a resource, or change anything, so all of it is testable
+//! with plain values. The normative text is `spec/`; each item names its clause.
+
+pub mod document;
+pub mod error;
+pub mod limits;
+pub mod open;
+pub mod state;
+
+pub use document::{Document, Kind, Raw};
+pub use error::DecodeError;
+pub use open::{Open, Word};
+pub use state::{RunMode, RunState, StepState};
