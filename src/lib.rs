@@ -2,4 +2,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests fail by panicking"))]
 
+pub mod inspect;
 pub mod protocol;
+pub mod store;

@@ -1,2 +1,7 @@
-//! The `runstore` program.
-fn main() {}
+//! The `runstore` program: parse, run, exit.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

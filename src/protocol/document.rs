@@ -112,6 +112,12 @@ impl<'a> Raw<'a> {
         })
     }
 
+    /// The decoded string, or `None` for any other type and for a string with an unpaired surrogate.
+    /// For tokens and other values whose equality grants something.
+    pub fn exact_string(self) -> Option<String> {
+        serde_json::from_str::<String>(self.0).ok()
+    }
+
     /// The number as a double, or `None` for another type or a number that no double can hold.
     pub fn number(self) -> Option<f64> {
         if self.kind() != Kind::Number {
@@ -330,7 +336,8 @@ pub fn text_of(bytes: &[u8]) -> Result<&str, DecodeError> {
 /// upper bound of the depth, so ordinary documents cost one pass without a state machine.
 fn check_depth(text: &str) -> Result<(), DecodeError> {
     let bytes = text.as_bytes();
-    let opens = bytes.iter().map(|b| usize::from(*b == b'[') + usize::from(*b == b'{')).sum::<usize>();
+    let opens =
+        bytes.iter().map(|b| usize::from(*b == b'[') + usize::from(*b == b'{')).sum::<usize>();
     if opens <= limits::MAX_DEPTH {
         return Ok(());
     }
@@ -441,7 +448,8 @@ impl<'de> Visitor<'de> for ElementsVisitor {
 mod tests {
     use super::*;
 
-    const ODD: &str = "{\n  \"a\": 1e400,\n  \"b\": \"\\ud800\",\n  \"c\": {\"x\":  12345678901234567890123}\n}";
+    const ODD: &str =
+        "{\n  \"a\": 1e400,\n  \"b\": \"\\ud800\",\n  \"c\": {\"x\":  12345678901234567890123}\n}";
 
     #[test]
     fn an_unpatched_document_renders_to_its_own_bytes() {

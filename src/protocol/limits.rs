@@ -10,6 +10,8 @@ pub const SIDECAR_MAX_BYTES: u64 = 1 << 20;
 pub const STARTUP_MAX_BYTES: u64 = 64 << 10;
 /// How much of the end of `events.jsonl` is read: an event log may be hundreds of gigabytes.
 pub const EVENTS_TAIL_BYTES: u64 = 256 << 10;
+/// How much of the end of `events.jsonl` is read for one row of a list.
+pub const EVENTS_ROW_TAIL_BYTES: u64 = 16 << 10;
 /// How much of the end of `runner.stderr.log` is read (facts Q-30).
 pub const STDERR_TAIL_BYTES: u64 = 64 << 10;
 /// How many lines of the stderr tail are shown (facts Q-30).
@@ -40,6 +42,8 @@ pub const LIFECYCLE_VERSION: i64 = 3;
 
 /// Grace for a directory without a status, counted from its modification time.
 pub const MISSING_STATUS_GRACE_MS: i64 = 10_000;
+/// Grace for a run that only the memory of its launcher knows (facts §8.1).
+pub const STARTED_GRACE_MS: i64 = 1_000;
 /// How long `queued` may last with no process recorded.
 pub const QUEUED_GRACE_MS: i64 = 300_000;
 /// How long a start-up stage may last, on the runner's side.

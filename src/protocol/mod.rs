@@ -6,11 +6,35 @@
 //! this module can block, fail for lack of a resource, or change anything, so all of it is testable
 //! with plain values. The normative text is `spec/`; each item names its clause.
 
+pub mod candidate;
+pub mod diagnose;
+pub mod dialect;
 pub mod document;
 pub mod error;
+pub mod event;
+pub mod evidence;
+pub mod finalize;
+pub mod finding;
+pub mod ids;
+pub mod layout;
+pub mod lease;
 pub mod limits;
+pub mod liveness;
+pub mod marker;
+mod member;
 pub mod open;
+pub mod process;
+pub mod proof;
+pub mod reconcile;
+pub mod result;
+pub mod segment;
+pub mod slot;
+pub mod startup;
 pub mod state;
+pub mod status;
+pub mod temp_name;
+pub mod temp_root;
+pub mod verdict;
 
 pub use document::{Document, Kind, Raw};
 pub use error::DecodeError;

@@ -1,1 +1,23 @@
-//! Helpers for the tests of runstore.
+//! Helpers for the tests of runstore: trees, stores, cases, recordings and programs.
+//!
+//! Theory of operation. Everything here works on directories that a test owns, with plain files and
+//! child processes, and knows nothing of the library: what it builds is what a foreign harness would
+//! have left. A builder panics or returns an error with the path when it cannot build; it never
+//! half-builds in silence. Temporary directories are removed when their owner is dropped, processes
+//! that a case started are ended with it.
+//!
+//! Not promised: anything outside Unix. Modes, links and pipes are the point of most trees.
+
+#![cfg(unix)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "builds and reads the trees of tests with plain files and processes, outside the store"
+)]
+
+pub mod case;
+pub mod peer_runs;
+pub mod program;
+pub mod store;
+pub mod tree;
+
+pub use store::Store;

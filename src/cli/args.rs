@@ -1,0 +1,200 @@
+//! What may be asked.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use runstore::protocol::Word as _;
+use runstore::protocol::evidence::Times;
+use runstore::protocol::verdict::Verdict;
+
+/// Read run stores of detached agent runs and say what is true.
+///
+/// A run store is the directory in which an agent harness keeps the state of its detached runs. The
+/// program reads it, compares what the files say with the processes that are there, and names each
+/// run's true state with the evidence. It changes nothing.
+#[derive(Debug, Parser)]
+#[command(name = "runstore", version, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    /// When to use colours.
+    #[arg(long, value_enum, default_value_t = Color::Auto, global = true)]
+    pub(crate) color: Color,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 nothing needs attention; 1 something does (orphaned, start-stuck, start-failed, \
+conflict, undeliverable); 2 usage; 4 no such run or path; 5 something could not be determined; \
+6 a newer version; 8 damaged or unsafe records; 70 internal error; 74 I/O error. When several \
+apply, the most serious wins: 74, 70, 8, 6, 1, 5, 0.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say what is true of a run, a runs root or a whole store.
+    Inspect(InspectArgs),
+    /// One line for each run.
+    List(ListArgs),
+    /// Where the stores of this user are.
+    Roots(RootsArgs),
+    /// What a verdict, flag, finding or clause means.
+    Explain(ExplainArgs),
+}
+
+/// Colours.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl From<Color> for anstream::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => Self::Auto,
+            Color::Always => Self::Always,
+            Color::Never => Self::Never,
+        }
+    }
+}
+
+/// Forms of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+    /// One JSON object per run and line, as they are read.
+    Jsonl,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// Run directories, runs roots or whole stores; with --root also run ids, prefixes of at least 8
+    /// characters, or tool-call ids. Without any: the default stores of this user.
+    #[arg(value_name = "PATH|ID")]
+    pub(crate) targets: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// Only these verdicts.
+    #[arg(long, value_name = "WORD,...", value_delimiter = ',', value_parser = verdict)]
+    pub(crate) verdict: Vec<Verdict>,
+    /// Show all evidence, also of runs that need no attention.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Stores or runs roots. Without any: the default stores of this user.
+    #[arg(value_name = "PATH")]
+    pub(crate) targets: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// Only runs that are recorded active.
+    #[arg(long)]
+    pub(crate) active: bool,
+    /// Read every run directory, not only what the indexes name.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// At most this many runs [default: 50; with --all: no limit].
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RootsArgs {
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// A verdict, flag, state, finding id or clause id. Without one: everything that has a name.
+    pub(crate) id: Option<String>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CommonArgs {
+    /// The store (temp root) that ids are looked up in.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) root: Option<PathBuf>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Judge as of this instant (ms since 1970) instead of now.
+    #[arg(long, value_name = "MS")]
+    pub(crate) now: Option<i64>,
+    /// Judge as if this host had this name.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Option<String>,
+    /// Only runs of this session.
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    #[command(flatten)]
+    pub(crate) times: TimeArgs,
+}
+
+/// Times that verdicts depend on.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Times (milliseconds)")]
+pub(crate) struct TimeArgs {
+    /// How long a directory may lack a status.
+    #[arg(long, value_name = "MS", default_value_t = Times::default().missing_status_ms)]
+    pub(crate) missing_status_ms: i64,
+    /// How long a run may be queued with no process.
+    #[arg(long, value_name = "MS", default_value_t = Times::default().queued_ms)]
+    pub(crate) queued_ms: i64,
+    /// How long a start-up stage may last.
+    #[arg(long, value_name = "MS", default_value_t = Times::default().startup_stage_ms)]
+    pub(crate) startup_stage_ms: i64,
+    /// How long result and proof may take after the end.
+    #[arg(long, value_name = "MS", default_value_t = Times::default().settling_ms)]
+    pub(crate) settling_ms: i64,
+    /// Silence that is mentioned; it never decides.
+    #[arg(long, value_name = "MS", default_value_t = Times::default().stale_alive_ms)]
+    pub(crate) stale_alive_ms: i64,
+    /// Inactivity after which a failed run's slot counts as abandoned; 0 turns that off.
+    #[arg(long, value_name = "MS", default_value_t = Times::default().abandoned_slot_ms.unwrap_or(0))]
+    pub(crate) abandoned_slot_ms: i64,
+}
+
+impl From<&TimeArgs> for Times {
+    fn from(a: &TimeArgs) -> Self {
+        Self {
+            missing_status_ms: a.missing_status_ms,
+            queued_ms: a.queued_ms,
+            startup_stage_ms: a.startup_stage_ms,
+            settling_ms: a.settling_ms,
+            stale_alive_ms: a.stale_alive_ms,
+            abandoned_slot_ms: (a.abandoned_slot_ms > 0).then_some(a.abandoned_slot_ms),
+        }
+    }
+}
+
+fn verdict(word: &str) -> Result<Verdict, String> {
+    Verdict::from_word(word).ok_or_else(|| {
+        let known: Vec<_> = Verdict::ALL.iter().map(|v| v.as_str()).collect();
+        format!("not a verdict; the verdicts are {}", known.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,67 @@
+//! One file per verb, and what several of them need.
+
+pub(crate) mod explain;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod roots;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use runstore::protocol::evidence::Times;
+use runstore::store::discover;
+use runstore::store::{Host as _, Opened, RealHost, Store};
+
+use super::args::CommonArgs;
+use super::exit_code::Code;
+use super::output::Failure;
+
+/// The host of a command.
+pub(crate) fn host(common: &CommonArgs) -> RealHost {
+    match &common.host {
+        Some(name) => RealHost::new().with_host_name(name),
+        None => RealHost::new(),
+    }
+}
+
+/// The paths to look at when none was named: the root, else the default roots that exist.
+pub(crate) fn default_paths(
+    host: &RealHost,
+    root: Option<&PathBuf>,
+) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(root) = root {
+        return Ok(vec![root.clone()]);
+    }
+    let roots = discover::default_roots(host);
+    let there: Vec<_> = roots.iter().filter(|r| r.exists).map(|r| r.path.clone()).collect();
+    if there.is_empty() {
+        let places: Vec<_> = roots.iter().map(|r| r.path.to_string_lossy().into_owned()).collect();
+        return Err(Failure::user(Code::NOT_FOUND, "this user has no run store")
+            .because(format!("none of these is a directory: {}", places.join(", ")))
+            .hint("name a store: runstore inspect PATH"));
+    }
+    Ok(there)
+}
+
+/// Opens a path, or says why not.
+pub(crate) fn open<'h>(
+    host: &'h RealHost,
+    path: &Path,
+    common: &CommonArgs,
+) -> Result<Opened<'h, RealHost>, Failure> {
+    let now_ms = common.now.unwrap_or_else(|| host.now_ms());
+    Store::open(host, path, now_ms, Times::from(&common.times)).map_err(|e| {
+        let shown = path.display();
+        match e.kind() {
+            io::ErrorKind::NotFound => {
+                Failure::user(Code::NOT_FOUND, format!("there is nothing at {shown}"))
+                    .hint("for an id, say which store it is in: runstore inspect ID --root STORE")
+            }
+            io::ErrorKind::NotADirectory => {
+                Failure::user(Code::NOT_FOUND, format!("{shown} is not a directory"))
+                    .hint("name a run directory, a runs root or a store")
+            }
+            _ => Failure::user(Code::IO, format!("{shown} cannot be opened")).because(e),
+        }
+    })
+}

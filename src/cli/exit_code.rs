@@ -1,0 +1,109 @@
+//! One table of exit codes for every verb. Source: the contract; nothing here may change.
+
+use runstore::inspect::{ProblemReport, RunReport};
+use runstore::protocol::Word as _;
+use runstore::protocol::verdict::{Flag, Severity, Verdict};
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Code(u8);
+
+impl Code {
+    /// Answered, and nothing needs attention.
+    pub(crate) const FINE: Self = Self(0);
+    /// Answered: something needs attention.
+    pub(crate) const ATTENTION: Self = Self(1);
+    /// The command line is wrong.
+    pub(crate) const USAGE: Self = Self(2);
+    /// No such run or path.
+    pub(crate) const NOT_FOUND: Self = Self(4);
+    /// Answered, but something could not be determined.
+    pub(crate) const UNDETERMINED: Self = Self(5);
+    /// A newer version, refused.
+    pub(crate) const NEWER: Self = Self(6);
+    /// Damaged or unsafe records met.
+    pub(crate) const DAMAGED: Self = Self(8);
+    /// An error of this program.
+    pub(crate) const INTERNAL: Self = Self(70);
+    /// An I/O error.
+    pub(crate) const IO: Self = Self(74);
+
+    /// The number.
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Of two codes the more serious: 74, 70, 8, 6, 1, 5, 0.
+    pub(crate) fn worse(self, other: Self) -> Self {
+        let rank = |code: Self| match code {
+            Self::IO => 7,
+            Self::INTERNAL => 6,
+            Self::DAMAGED => 5,
+            Self::NEWER => 4,
+            Self::ATTENTION => 3,
+            Self::UNDETERMINED => 2,
+            _ => 1,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
+
+    /// The code of one verdict.
+    pub(crate) fn of_verdict(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Orphaned | Verdict::StartStuck | Verdict::StartFailed | Verdict::Conflict => {
+                Self::ATTENTION
+            }
+            Verdict::RunningUnverified | Verdict::FinishedUnproven => Self::UNDETERMINED,
+            Verdict::Corrupt | Verdict::Unsafe => Self::DAMAGED,
+            Verdict::Unsupported => Self::NEWER,
+            _ => Self::FINE,
+        }
+    }
+
+    /// The code of one report.
+    pub(crate) fn of_report(report: &RunReport) -> Self {
+        let code = report.verdict_word.map_or(Self::FINE, Self::of_verdict);
+        if report.has(Flag::Undeliverable) { code.worse(Self::ATTENTION) } else { code }
+    }
+
+    /// The code of a problem of the store itself.
+    pub(crate) fn of_problem(problem: &ProblemReport) -> Self {
+        match problem.severity {
+            s if s == Severity::Error.as_str() => Self::DAMAGED,
+            _ => Self::FINE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_serious_code_wins() {
+        let order = [
+            Code::IO,
+            Code::INTERNAL,
+            Code::DAMAGED,
+            Code::NEWER,
+            Code::ATTENTION,
+            Code::UNDETERMINED,
+            Code::FINE,
+        ];
+        for (i, worse) in order.iter().enumerate() {
+            for better in &order[i..] {
+                assert_eq!(worse.worse(*better), *worse);
+                assert_eq!(better.worse(*worse), *worse);
+            }
+        }
+    }
+
+    #[test]
+    fn every_verdict_has_its_code() {
+        let fine = Verdict::ALL.iter().filter(|v| Code::of_verdict(**v) == Code::FINE).count();
+        assert_eq!(
+            fine, 7,
+            "starting, never-started, running, settling, paused, finished, not-a-run"
+        );
+    }
+}

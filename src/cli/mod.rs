@@ -1,0 +1,46 @@
+//! The command line. It uses only the public API of the library, like any other client.
+//!
+//! Theory of operation. `args` says what may be asked; one file in `commands` answers each verb;
+//! `render` turns answers into text; `exit_code` turns them into one number. Data goes to standard
+//! output, talk to standard error. A reader that closes the pipe ends the program quietly with 0.
+
+mod args;
+mod commands;
+mod exit_code;
+mod output;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Args, Command};
+use exit_code::Code;
+use output::{Failure, Output};
+
+/// Runs the program.
+pub(crate) fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) => {
+            // Help and version are answers, not errors; a closed pipe is neither.
+            let _ = e.print();
+            let code = if e.use_stderr() { Code::USAGE } else { Code::FINE };
+            return ExitCode::from(code.number());
+        }
+    };
+    let mut output = Output::new(args.color.into());
+    let result = match &args.command {
+        Command::Inspect(a) => commands::inspect::run(a, &mut output),
+        Command::List(a) => commands::list::run(a, &mut output),
+        Command::Roots(a) => commands::roots::run(a, &mut output),
+        Command::Explain(a) => commands::explain::run(a, &mut output),
+    };
+    let result = result.and_then(|code| output.finish().map(|()| code));
+    let code = match result {
+        Ok(code) => code,
+        Err(Failure::ClosedPipe) => Code::FINE,
+        Err(failure) => output.report(&failure),
+    };
+    ExitCode::from(code.number())
+}

@@ -1,0 +1,134 @@
+//! Where answers and errors go.
+
+use std::fmt::{self, Display};
+use std::io::{self, IsTerminal as _, Write};
+
+use anstyle::{AnsiColor, Style};
+
+use super::exit_code::Code;
+
+/// Why a verb gave no (full) answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nobody reads the answer any more.
+    ClosedPipe,
+    /// The answer could not be written.
+    Write(io::Error),
+    /// Something the caller can fix: the code, what was attempted, the cause, hints.
+    User { code: Code, what: String, cause: Option<String>, hints: Vec<String> },
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe { Self::ClosedPipe } else { Self::Write(e) }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(e: serde_json::Error) -> Self {
+        io::Error::from(e).into()
+    }
+}
+
+impl Failure {
+    /// A failure with its code.
+    pub(crate) fn user(code: Code, what: impl Into<String>) -> Self {
+        Self::User { code, what: what.into(), cause: None, hints: Vec::new() }
+    }
+
+    /// Adds the cause.
+    pub(crate) fn because(mut self, why: impl Display) -> Self {
+        if let Self::User { cause, .. } = &mut self {
+            *cause = Some(why.to_string());
+        }
+        self
+    }
+
+    /// Adds a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Self::User { hints, .. } = &mut self {
+            hints.push(hint.into());
+        }
+        self
+    }
+}
+
+/// Standard output, buffered, with colours where they are wanted.
+pub(crate) struct Output {
+    out: io::BufWriter<anstream::AutoStream<io::StdoutLock<'static>>>,
+    color: anstream::ColorChoice,
+}
+
+impl Output {
+    /// Opens standard output. `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` are honoured by `Auto`.
+    pub(crate) fn new(color: anstream::ColorChoice) -> Self {
+        let stream = anstream::AutoStream::new(io::stdout().lock(), color);
+        Self { out: io::BufWriter::with_capacity(64 << 10, stream), color }
+    }
+
+    /// The writer.
+    pub(crate) fn writer(&mut self) -> &mut impl Write {
+        &mut self.out
+    }
+
+    /// Writes out what is buffered.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        Ok(self.out.flush()?)
+    }
+
+    /// Writes one line of talk to standard error.
+    pub(crate) fn talk(&self, line: &str) {
+        let mut err = anstream::AutoStream::new(io::stderr().lock(), self.color);
+        // Nothing is left to do when even standard error is gone.
+        let _ = writeln!(err, "{line}");
+    }
+
+    /// Whether progress may be shown.
+    pub(crate) fn shows_progress(&self) -> bool {
+        io::stderr().is_terminal()
+    }
+
+    /// Shows how far a long walk is, on one line that replaces itself.
+    pub(crate) fn progress(&self, done: u64) {
+        let _ = write!(io::stderr().lock(), "\r{done} runs read …");
+    }
+
+    /// Removes the line of progress.
+    pub(crate) fn end_progress(&self) {
+        let _ = write!(io::stderr().lock(), "\r                              \r");
+    }
+
+    /// Reports a failure and gives its code.
+    pub(crate) fn report(&self, failure: &Failure) -> Code {
+        let bold = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+        let (code, what, cause, hints) = match failure {
+            Failure::ClosedPipe => return Code::FINE,
+            Failure::Write(e) => (
+                Code::IO,
+                "the answer could not be written".to_owned(),
+                Some(e.to_string()),
+                &[][..],
+            ),
+            Failure::User { code, what, cause, hints } => {
+                (*code, what.clone(), cause.clone(), &hints[..])
+            }
+        };
+        self.talk(&format!("{bold}error:{bold:#} {}", super::render::escape(&what)));
+        if let Some(cause) = cause {
+            self.talk(&format!("  because: {}", super::render::escape(&cause)));
+        }
+        if !hints.is_empty() {
+            self.talk("");
+        }
+        for hint in hints {
+            self.talk(&format!("hint: {}", super::render::escape(hint)));
+        }
+        code
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,260 @@
+//! The walk over a store, and what runs must know of one another.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+
+use crate::protocol::diagnose::diagnose;
+use crate::protocol::finding;
+use crate::protocol::status::StatusView;
+use crate::protocol::verdict::Verdict;
+use crate::protocol::{layout, limits};
+use crate::store::host::{FileKind, Host};
+use crate::store::{Depth, Snapshot, Store, StoreProblem};
+
+use super::report::{RunReport, SlotReport};
+
+/// Which runs are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only runs of this session.
+    pub session: Option<String>,
+    /// Only these verdicts; empty means all.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Filter {
+    /// Whether a report passes.
+    pub fn wants(&self, report: &RunReport) -> bool {
+        let session = self.session.as_ref().is_none_or(|s| report.session_id.as_ref() == Some(s));
+        let verdict = self.verdicts.is_empty()
+            || report.verdict_word.is_some_and(|v| self.verdicts.contains(&v));
+        session && verdict
+    }
+}
+
+/// Which active runs record which pid. Bounded by the number of active runs.
+#[derive(Debug, Default)]
+pub struct PidTable {
+    runs: HashMap<i64, Vec<String>>,
+}
+
+impl PidTable {
+    fn add(&mut self, pid: i64, run: &str) {
+        let runs = self.runs.entry(pid).or_default();
+        if runs.len() < 1000 && !runs.iter().any(|r| r == run) {
+            runs.push(run.to_owned());
+        }
+    }
+
+    fn others(&self, pid: i64, run: &str) -> Vec<String> {
+        let runs = self.runs.get(&pid).into_iter().flatten();
+        runs.filter(|r| *r != run).cloned().collect()
+    }
+}
+
+/// A store being inspected.
+pub struct Inspection<'s, 'h, H: Host> {
+    store: &'s Store<'h, H>,
+    pids: PidTable,
+    /// Nested runs by root run.
+    nested: HashMap<String, Vec<String>>,
+    depth: Depth,
+}
+
+impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
+    /// Prepares a walk: reads the active index for shared pids and the names of nested runs.
+    pub fn new(store: &'s Store<'h, H>, depth: Depth) -> Self {
+        let mut inspection =
+            Self { store, pids: PidTable::default(), nested: HashMap::new(), depth };
+        inspection.index_pids();
+        inspection.index_nested();
+        inspection
+    }
+
+    /// Which active runs share a pid is told by the active index: reading every status first would
+    /// cost a second walk. Active runs that are missing in the index are added as they are met.
+    fn index_pids(&mut self) {
+        for runs in &self.store.runs_roots {
+            for name in runs.active_names(self.store.host()).unwrap_or_default() {
+                let found = self.store.snapshot(runs, OsStr::new(&name), None, Depth::Row);
+                if let Some(snapshot) = found {
+                    self.note_pid(&snapshot);
+                }
+            }
+        }
+    }
+
+    fn index_nested(&mut self) {
+        for runs in &self.store.runs_roots {
+            let Some(root_run) = &runs.nested_under else { continue };
+            let mut names = Vec::new();
+            let _ = runs.each_name(self.store.host(), &mut |name, _| {
+                names.push(name.to_string_lossy().into_owned());
+                if names.len() < limits::MAX_SMALL_RECORDS {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            });
+            names.sort_unstable();
+            self.nested.insert(root_run.clone(), names);
+        }
+    }
+
+    fn note_pid(&mut self, snapshot: &Snapshot) {
+        if let Some((pid, run)) = active_pid(snapshot) {
+            self.pids.add(pid, run);
+        }
+    }
+
+    /// Looks at one run and judges it. `None` when it is gone.
+    pub fn one(
+        &mut self,
+        root: usize,
+        name: &OsStr,
+        kind: Option<FileKind>,
+    ) -> Option<(Snapshot, RunReport)> {
+        let snapshot = self.look(root, name, kind)?;
+        self.note_pid(&snapshot);
+        Some(self.judge(snapshot))
+    }
+
+    /// The first half of [`Inspection::one`], free of shared state: may run on any thread.
+    pub fn look(&self, root: usize, name: &OsStr, kind: Option<FileKind>) -> Option<Snapshot> {
+        let runs = &self.store.runs_roots[root];
+        let mut snapshot = self.store.snapshot(runs, name, kind, self.depth)?;
+        snapshot.evidence.shadowed_by = self.shadow(root, name, &snapshot);
+        Some(snapshot)
+    }
+
+    /// The second half: judges a snapshot with what is known of the other runs.
+    pub fn judge(&self, mut snapshot: Snapshot) -> (Snapshot, RunReport) {
+        if let Some((pid, run)) = active_pid(&snapshot) {
+            snapshot.evidence.pid_shared_with = self.pids.others(pid, run);
+        }
+        let diagnosis = diagnose(&snapshot.evidence);
+        let nested = self.nested.get(&snapshot.evidence.run_id).map_or(&[][..], Vec::as_slice);
+        let report = RunReport::new(&snapshot, &diagnosis, nested);
+        (snapshot, report)
+    }
+
+    /// Walks every run. Runs whose process may be shared with a run that is still to come are judged
+    /// last; they are few, because they are active and not demonstrably gone.
+    pub fn each(
+        &mut self,
+        each: &mut dyn FnMut(Snapshot, RunReport) -> ControlFlow<()>,
+        problems: &mut Vec<StoreProblem>,
+    ) {
+        let mut held: Vec<Snapshot> = Vec::new();
+        for root in 0..self.store.runs_roots.len() {
+            let runs = &self.store.runs_roots[root];
+            let mut stop = false;
+            let store = self.store;
+            let listed = runs.each_name(store.host(), &mut |name, kind| {
+                let Some(snapshot) = self.look(root, &name, kind) else {
+                    problems.push(StoreProblem {
+                        kind: &finding::VANISHED,
+                        path: format!(
+                            "{}/{}",
+                            store.runs_roots[root].label,
+                            name.to_string_lossy()
+                        ),
+                        text: "it was gone before it could be read".to_owned(),
+                    });
+                    return ControlFlow::Continue(());
+                };
+                self.note_pid(&snapshot);
+                let open =
+                    active_pid(&snapshot).is_some() && !snapshot.evidence.life.word.is_gone();
+                if open && held.len() < limits::MAX_SMALL_RECORDS {
+                    held.push(snapshot);
+                    return ControlFlow::Continue(());
+                }
+                let (snapshot, report) = self.judge(snapshot);
+                let flow = each(snapshot, report);
+                stop = flow.is_break();
+                flow
+            });
+            if let Err(e) = listed {
+                let path = self.store.runs_roots[root].label.clone();
+                let text = e.to_string();
+                problems.push(StoreProblem { kind: &finding::DIR_UNREADABLE, path, text });
+            }
+            if stop {
+                return;
+            }
+        }
+        for snapshot in held {
+            let (snapshot, report) = self.judge(snapshot);
+            if each(snapshot, report).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Where the real run of this id is, when the directory at hand only shadows it.
+    fn shadow(&self, root: usize, name: &OsStr, snapshot: &Snapshot) -> Option<String> {
+        let has_status = snapshot.evidence.status.is_there();
+        let text = name.to_str()?;
+        let others = self.store.runs_roots.iter().enumerate().filter(|(i, runs)| {
+            // Nested roots are many; only those that have the name are asked.
+            let listed = runs.nested_under.as_ref().and_then(|r| self.nested.get(r));
+            *i != root && listed.is_none_or(|names| names.iter().any(|n| n == text))
+        });
+        for (i, runs) in others {
+            let Some(there) = runs.has_run(self.store.host(), name) else { continue };
+            // The one with a status is the run; of two with a status, the first root's.
+            if there.has_status && (!has_status || i < root) {
+                return Some(format!("{}/{text}", runs.label));
+            }
+        }
+        None
+    }
+
+    /// Markers in the active index that name no directory.
+    pub fn orphan_markers(&self) -> Vec<StoreProblem> {
+        let mut problems = Vec::new();
+        for runs in &self.store.runs_roots {
+            for name in runs.active_names(self.store.host()).unwrap_or_default() {
+                if runs.has_run(self.store.host(), OsStr::new(&name)).is_none() {
+                    problems.push(StoreProblem {
+                        kind: &finding::MARKER_ORPHAN,
+                        path: format!("{}/{}/{name}", runs.label, layout::ACTIVE_INDEX),
+                        text: "the active index names a run that has no directory".to_owned(),
+                    });
+                }
+            }
+        }
+        problems
+    }
+
+    /// Reports of all slots, each judged with the evidence of its run.
+    pub fn slots(&self, session: Option<&str>) -> Vec<SlotReport> {
+        let wanted = |report: &SlotReport| {
+            session.is_none_or(|s| report.session_id.as_deref().is_none_or(|own| own == s))
+        };
+        let mut reports: Vec<_> =
+            self.store.locks.slots.iter().map(SlotReport::new).filter(wanted).collect();
+        for report in &mut reports {
+            let Some(run) = report.run_id.clone() else { continue };
+            for root in 0..self.store.runs_roots.len() {
+                let name = OsString::from(&run);
+                if crate::protocol::ids::RunId::from_entry(&run).is_err() {
+                    continue;
+                }
+                if let Some(snapshot) = self.look(root, &name, None) {
+                    report.judge(&snapshot.evidence);
+                    break;
+                }
+            }
+        }
+        reports
+    }
+}
+
+fn active_pid(snapshot: &Snapshot) -> Option<(i64, &str)> {
+    let s = snapshot.evidence.status.value()?;
+    let active = StatusView::known_state(s)?.is_active();
+    Some((s.pid.filter(|pid| active && *pid > 0)?, &snapshot.evidence.run_id))
+}

@@ -1,0 +1,138 @@
+//! What may be done now, and what must not. Words are stable; sentences are for people.
+
+use super::super::process::Liveness;
+use super::super::verdict::NextAction;
+use super::accounts;
+use super::{Flag, Notes, Ruling, RunEvidence, Verdict, rules, status};
+
+fn action(action: &'static str, why: impl Into<String>) -> NextAction {
+    NextAction { action, why: why.into(), command: None }
+}
+
+fn again(seconds: i64, why: &str) -> NextAction {
+    let seconds = seconds.max(1);
+    NextAction {
+        action: "look-again",
+        why: format!("{why}; look again in {seconds} s"),
+        command: None,
+    }
+}
+
+/// Next steps and prohibitions of one run.
+pub(super) fn advise(
+    e: &RunEvidence,
+    ruling: &Ruling,
+    notes: &Notes,
+) -> (Vec<NextAction>, Vec<String>) {
+    let mut next = Vec::new();
+    let mut not: Vec<&str> = Vec::new();
+    match ruling.verdict {
+        Verdict::Orphaned => {
+            orphaned(e, &mut next);
+            not.push("treat the run as successful or failed before it is repaired");
+        }
+        Verdict::Starting => {
+            next.push(again(e.times.startup_stage_ms / 1000, "the launch is inside its time"));
+            not.push("launch the run again: this launch may still succeed");
+        }
+        Verdict::StartStuck => {
+            next.push(action(
+                "check-launcher",
+                "the launch is over its time; find out whether its launcher lives",
+            ));
+            not.push("launch into the same directory");
+        }
+        Verdict::StartFailed => {
+            next.push(action("report-start-failure", "nothing ran; the recorded error says why"));
+        }
+        Verdict::NeverStarted => {
+            next.push(action("launch-anew", "nothing ran; a new launch makes a new directory"));
+            not.push("count the run as failed work");
+        }
+        Verdict::Running => not.push("repair, relaunch or remove the run"),
+        Verdict::RunningUnverified => {
+            next.push(action(
+                "verify-process",
+                "find out on the recorded host whether the process lives",
+            ));
+            not.push("repair, relaunch or remove the run: unknown is never dead");
+        }
+        Verdict::Settling => {
+            next.push(again(e.times.settling_ms / 1000, "result and proof may still come"));
+            not.push("deliver a placeholder");
+        }
+        Verdict::Paused => next.push(match rules::resumable(e, ruling.verdict) {
+            Some((true, why)) => action("resume", why),
+            Some((false, why)) => action("keep", format!("not resumable now: {why}")),
+            None => action("keep", "a paused run is kept"),
+        }),
+        Verdict::FinishedUnproven => {
+            next.push(action("use-outcome", "the outcome is recorded; only the exit is unproven"));
+            not.push("release anything on the word of the status alone");
+            not.push("write an observed proof: only who saw the exit may");
+        }
+        Verdict::Conflict => {
+            next.push(action("decide", format!("read both accounts; {}", ruling.because)));
+            not.push("let either account vanish");
+        }
+        Verdict::Corrupt => {
+            next.push(action(
+                "keep-for-repair",
+                "keep the damaged file; repair needs its bytes as evidence",
+            ));
+            not.push("delete or overwrite the damaged file");
+        }
+        Verdict::Unsupported => {
+            next.push(action("upgrade", "a newer program may know this record"));
+            not.push("rewrite the record");
+        }
+        Verdict::Unsafe => {
+            next.push(action("examine-by-hand", "find out who put it there"));
+            not.push("follow the link or open the file with a tool that does");
+        }
+        Verdict::Finished | Verdict::NotARun => {}
+    }
+    if notes.flags.contains(&Flag::Undelivered) {
+        next.push(action("deliver-result", "the result still waits for its session"));
+        not.push("prune the result: it is unread");
+    }
+    if notes.flags.contains(&Flag::SlotReleasable) {
+        next.push(action("release-slot", "the rule for its capacity slot is met"));
+    }
+    signals(e, &mut not);
+    if status(e).is_some_and(|s| s.duplicate_keys) {
+        not.push("rewrite status.json: it has duplicate keys");
+    }
+    (next, not.into_iter().map(str::to_owned).collect())
+}
+
+fn orphaned(e: &RunEvidence, next: &mut Vec<NextAction>) {
+    match accounts::surviving_result(e) {
+        Some(result) if accounts::is_replay(result.place) => {
+            next.push(action(
+                "adopt-result",
+                "the result was delivered; only the status is behind",
+            ));
+        }
+        Some(result) => next.push(action(
+            "adopt-result",
+            format!("the {} result outlived the status; take its outcome", result.place),
+        )),
+        None => next.push(action("close-as-failed", "the runner is gone and left no result")),
+    }
+}
+
+/// Prohibitions that follow from the process, whatever the verdict.
+fn signals(e: &RunEvidence, not: &mut Vec<&str>) {
+    match e.life.word {
+        Liveness::Reused => not.push("signal the recorded pid: it belongs to another process now"),
+        Liveness::Foreign => {
+            not.push("signal the recorded pid: it belongs to another host or namespace")
+        }
+        _ if !e.pid_shared_with.is_empty() => {
+            not.push("signal the recorded pid: it is the host of several runs");
+        }
+        Liveness::Unknown => not.push("signal the recorded pid: its identity is unproven"),
+        _ => {}
+    }
+}

@@ -1,0 +1,147 @@
+//! From evidence to verdict: one pure function, shared by every command that has an opinion.
+//!
+//! Theory of operation. [`diagnose`] asks the questions in the order of the contract, and the first
+//! match wins: unsafe, corrupt, unsupported, conflict, then what the state and the process say. Each
+//! answer carries its *because*; beside it stand flags, findings, evidence with its grade, what may
+//! be done and what must not.
+//!
+//! Three things are never mixed: what was *observed* by this look, what a record *claims*, and what
+//! is *inferred* from both. `orphaned` needs an observed absence; unknown is never dead; the age of a
+//! file is never activity. Spec: chapter 11, RS-DIAG-*.
+//!
+//! | file | question |
+//! |---|---|
+//! | `proofs` | does an exit proof count? |
+//! | `accounts` | who tells which outcome, and do they agree? |
+//! | `stages` | how far did the launch come? |
+//! | `rules` | which verdict? |
+//! | `flags` | which flags and findings? |
+//! | `advice` | what may be done, what must not? |
+
+mod accounts;
+mod advice;
+mod flags;
+mod proofs;
+mod rules;
+mod stages;
+#[cfg(test)]
+mod tests;
+
+use super::dialect;
+use super::evidence::{FileFact, RunEvidence};
+use super::finding::{self, FindingKind};
+use super::process::Liveness;
+use super::status::StatusView;
+use super::verdict::{Diagnosis, EvidenceLine, Finding, Flag, Grade, ProofSummary, Stage, Verdict};
+
+pub use accounts::{Account, Source};
+pub use flags::slot_verdict;
+
+/// Judges one run.
+pub fn diagnose(e: &RunEvidence) -> Diagnosis {
+    let proof = proofs::summarize(e);
+    let accounts = accounts::collect(e);
+    let mut notes = Notes::default();
+    let ruling = rules::rule(e, &proof, &accounts, &mut notes);
+    flags::collect(e, &proof, &ruling, &accounts, &mut notes);
+    let resumable = rules::resumable(e, ruling.verdict);
+    let (next, must_not) = advice::advise(e, &ruling, &notes);
+    notes.flags.sort_unstable();
+    notes.flags.dedup();
+    Diagnosis {
+        verdict: ruling.verdict,
+        stage: ruling.stage,
+        resumable,
+        preferred: ruling.preferred,
+        dialect: dialect::name(e),
+        flags: notes.flags,
+        proof,
+        because: ruling.because,
+        evidence: notes.evidence,
+        findings: notes.findings,
+        next,
+        must_not,
+    }
+}
+
+/// A verdict with its reason.
+struct Ruling {
+    verdict: Verdict,
+    stage: Option<Stage>,
+    preferred: Option<&'static str>,
+    because: String,
+}
+
+impl Ruling {
+    fn new(verdict: Verdict, because: impl Into<String>) -> Self {
+        Self { verdict, stage: None, preferred: None, because: because.into() }
+    }
+
+    fn at(mut self, stage: Stage) -> Self {
+        self.stage = Some(stage);
+        self
+    }
+}
+
+/// What is collected beside the verdict.
+#[derive(Default)]
+struct Notes {
+    flags: Vec<Flag>,
+    evidence: Vec<EvidenceLine>,
+    findings: Vec<Finding>,
+}
+
+impl Notes {
+    fn flag(&mut self, flag: Flag) {
+        self.flags.push(flag);
+    }
+
+    fn say(&mut self, grade: Grade, text: impl Into<String>, file: Option<&str>, at: Option<i64>) {
+        let file = file.map(str::to_owned);
+        self.evidence.push(EvidenceLine { grade, text: text.into(), file, at_ms: at });
+    }
+
+    fn find(&mut self, kind: &'static FindingKind, text: impl Into<String>, file: Option<&str>) {
+        self.find_at(kind, text, file, None);
+    }
+
+    fn find_at(
+        &mut self,
+        kind: &'static FindingKind,
+        text: impl Into<String>,
+        file: Option<&str>,
+        line: Option<u64>,
+    ) {
+        self.findings.push(Finding {
+            id: kind.id,
+            severity: kind.severity,
+            text: text.into(),
+            file: file.map(str::to_owned),
+            line,
+        });
+    }
+}
+
+/// The status, if it could be decoded.
+fn status(e: &RunEvidence) -> Option<&StatusView> {
+    e.status.value()
+}
+
+/// Whether work has demonstrably begun: more than a launcher alone can have written.
+fn has_begun(e: &RunEvidence) -> bool {
+    let from_status = status(e).is_some_and(|s| {
+        s.has_steering
+            || s.steps
+                .iter()
+                .any(|step| step.state.as_ref().is_some_and(|w| w.as_str() != "pending"))
+    });
+    from_status || e.output_bytes > 0 || e.events.as_ref().is_some_and(|log| log.begun)
+}
+
+/// The recorded process of the run: the status's, else that of the start-up file.
+fn life_word(e: &RunEvidence) -> Liveness {
+    match &e.startup_life {
+        Some(life) if e.life.word == Liveness::NotRecorded => life.word,
+        _ => e.life.word,
+    }
+}

@@ -1,0 +1,68 @@
+//! Which version of which family wrote a directory. Facts §4.6, strongest evidence first.
+//!
+//! Most finished runs no longer show it: a successful revival leaves no start-up files. Then the
+//! answer is `unknown`, which is an answer and not an error.
+
+use super::Open;
+use super::candidate::WriterDialect;
+use super::evidence::RunEvidence;
+use super::startup::{Action, StartupState};
+
+/// The name of the dialect, or `unknown`. The names are those of facts §0.1: `p` and `d` families,
+/// `+` for "this or newer", `-` for "this or older".
+pub fn name(e: &RunEvidence) -> &'static str {
+    by_handshake(e).or_else(|| by_members(e)).or_else(|| by_family(e)).unwrap_or("unknown")
+}
+
+fn by_handshake(e: &RunEvidence) -> Option<&'static str> {
+    let said = e.startup.value().and_then(|m| m.state.as_ref()).and_then(Open::known);
+    let acked = e.ack.value().and_then(|m| m.action.as_ref()).and_then(Open::known);
+    if e.confirm.is_there() || (said == Some(StartupState::Confirmed) && acked == Some(Action::Ack))
+    {
+        return Some("p70+");
+    }
+    if acked == Some(Action::Confirm) {
+        return Some("p69");
+    }
+    let old = said == Some(StartupState::Acknowledged) && e.proceed.is_there();
+    old.then(|| if e.is_dm_store { "d4" } else { "p67-" })
+}
+
+fn by_members(e: &RunEvidence) -> Option<&'static str> {
+    let s = e.status.value()?;
+    if s.pid_member == Some("runnerPid") {
+        return Some("p77+");
+    }
+    if s.pid_namespace.is_some() {
+        return Some("p72+");
+    }
+    if s.has_requested_model {
+        return Some("p68+");
+    }
+    let dm = e.is_dm_store || writers(e) == Some(WriterDialect::Dm);
+    if s.has_attempted_models {
+        return Some(if dm { "d4" } else { "p67-" });
+    }
+    if !s.is_workflow() && s.lifecycle_version.is_none_or(|v| v < 3) {
+        return Some(match s.lifecycle_version {
+            Some(2) => "p35-p36",
+            Some(_) => "p34",
+            None => return None,
+        });
+    }
+    None
+}
+
+fn by_family(e: &RunEvidence) -> Option<&'static str> {
+    match writers(e) {
+        Some(WriterDialect::Dm) => Some("d4"),
+        Some(WriterDialect::PiWithTree) => Some("p48-p49"),
+        Some(WriterDialect::PiWithoutTree) => Some("p43-p44"),
+        _ if e.is_dm_store => Some("d"),
+        _ => None,
+    }
+}
+
+fn writers(e: &RunEvidence) -> Option<WriterDialect> {
+    e.candidate.value()?.writer_dialect()
+}

@@ -1,0 +1,250 @@
+//! Everything that is known of one run, as plain values: the input of every verdict.
+//!
+//! The store fills it from one consistent look at the disk and the process table; nothing in here
+//! can change while it is judged. Each file is a [`FileFact`], so that "absent", "not a plain file",
+//! "unreadable" and "damaged" stay four different answers.
+
+use super::candidate::Candidate;
+use super::error::DecodeError;
+use super::event::EventSummary;
+use super::lease::LeaseOwner;
+use super::limits;
+use super::process::Life;
+use super::proof::Proof;
+use super::result::{ResultPlace, ResultView};
+use super::slot::SlotOwner;
+use super::startup::{ControlMessage, StartupMessage};
+use super::status::StatusView;
+
+/// What is known of an open file besides its content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileMeta {
+    /// Modification time, ms since the epoch.
+    pub mtime_ms: i64,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+/// One file of the protocol, as found.
+#[derive(Clone, Debug, Default)]
+pub enum FileFact<T> {
+    /// The name is not there.
+    #[default]
+    Absent,
+    /// The name is there, but not as a plain file of this user; the text says what it is.
+    Unsafe(String),
+    /// The system refused to read it; the text is its reason.
+    Unreadable(String),
+    /// Read, but not what the protocol needs there.
+    Damaged(DecodeError, FileMeta),
+    /// Read and decoded.
+    Present(T, FileMeta),
+}
+
+impl<T> FileFact<T> {
+    /// The decoded value.
+    pub fn value(&self) -> Option<&T> {
+        match self {
+            Self::Present(value, _) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// What is known of the file, if it could be opened.
+    pub fn meta(&self) -> Option<FileMeta> {
+        match self {
+            Self::Present(_, meta) | Self::Damaged(_, meta) => Some(*meta),
+            _ => None,
+        }
+    }
+
+    /// Whether the name is there at all.
+    pub fn is_there(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+}
+
+/// Times that verdicts depend on, in ms. All settable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Grace for a directory without a status.
+    pub missing_status_ms: i64,
+    /// Grace for `queued` with no process recorded.
+    pub queued_ms: i64,
+    /// Time of one start-up stage.
+    pub startup_stage_ms: i64,
+    /// Time in which a terminal run may lack result and proof.
+    pub settling_ms: i64,
+    /// Silence that lowers confidence.
+    pub stale_alive_ms: i64,
+    /// Inactivity after which policy may release a failed run's slot; `None` turns the policy off.
+    pub abandoned_slot_ms: Option<i64>,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            missing_status_ms: limits::MISSING_STATUS_GRACE_MS,
+            queued_ms: limits::QUEUED_GRACE_MS,
+            startup_stage_ms: limits::STARTUP_STAGE_MS,
+            settling_ms: limits::SETTLING_MS,
+            stale_alive_ms: limits::STALE_ALIVE_MS,
+            abandoned_slot_ms: Some(limits::ABANDONED_SLOT_MS),
+        }
+    }
+}
+
+/// A result payload found for the run.
+#[derive(Clone, Debug)]
+pub struct ResultFact {
+    /// Where it lies.
+    pub place: ResultPlace,
+    /// Path relative to the store root, for display.
+    pub path: String,
+    /// What it says.
+    pub fact: FileFact<ResultView>,
+}
+
+/// Leftovers of interrupted replacements in the run directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TempFacts {
+    /// Number of leftovers.
+    pub count: u64,
+    /// Their size in all.
+    pub bytes: u64,
+    /// Names of leftovers that were begun after the last completed write of their target.
+    pub newer_than_target: Vec<String>,
+}
+
+/// Requests in the control inbox that nobody has consumed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlFacts {
+    /// Paths relative to the run directory, bounded.
+    pub pending: Vec<String>,
+    /// Modification time of the oldest one.
+    pub oldest_ms: Option<i64>,
+}
+
+/// The run's name in the active-run index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkerFacts {
+    /// Whether the index directory exists.
+    pub index_exists: bool,
+    /// Modification time of the marker, if there is one.
+    pub marker_mtime_ms: Option<i64>,
+}
+
+/// A slot whose owner record names the run.
+#[derive(Clone, Debug)]
+pub struct SlotFact {
+    /// Path relative to the store root.
+    pub path: String,
+    /// The owner record.
+    pub owner: SlotOwner,
+    /// Whether a claim file freezes it.
+    pub claimed: bool,
+}
+
+/// A lease whose owner record names the run.
+#[derive(Clone, Debug)]
+pub struct LeaseFact {
+    /// Path relative to the store root.
+    pub path: String,
+    /// The owner record.
+    pub owner: LeaseOwner,
+    /// Why it is held, or `None` when it is demonstrably stale.
+    pub held_because: Option<String>,
+}
+
+/// The end of `runner.stderr.log`, already bounded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StderrTail {
+    /// The last lines, verbatim. Display escapes them.
+    pub text: String,
+    /// Whether more was there.
+    pub cut: bool,
+}
+
+/// Everything that is known of one run.
+#[derive(Clone, Debug)]
+pub struct RunEvidence {
+    /// The instant of the judgement, ms since the epoch.
+    pub now_ms: i64,
+    /// Times of the judgement.
+    pub times: Times,
+    /// The directory's name: the identity of the run.
+    pub run_id: String,
+    /// Modification time of the directory.
+    pub dir_mtime_ms: Option<i64>,
+    /// Permission bits of the directory.
+    pub dir_mode: u32,
+    /// Things that are not plain files or directories in their place: file (empty for the directory
+    /// itself) and what is wrong.
+    pub unsafe_things: Vec<(String, String)>,
+    /// `status.json`.
+    pub status: FileFact<StatusView>,
+    /// `process-terminal-candidate.json`.
+    pub candidate: FileFact<Candidate>,
+    /// `process-terminal.json`.
+    pub proof: FileFact<Proof>,
+    /// `runner-startup.json`.
+    pub startup: FileFact<StartupMessage>,
+    /// `runner-startup-ack.json`.
+    pub ack: FileFact<ControlMessage>,
+    /// `runner-startup-confirm.json`.
+    pub confirm: FileFact<ControlMessage>,
+    /// `runner-startup-proceed.json`.
+    pub proceed: FileFact<ControlMessage>,
+    /// `events.jsonl`, or `None` when there is none.
+    pub events: Option<EventSummary>,
+    /// Results found for the run, best evidence first.
+    pub results: Vec<ResultFact>,
+    /// Size of all `output-<i>.log` files.
+    pub output_bytes: u64,
+    /// Whether the runner's log files exist: a spawn was at least attempted.
+    pub has_runner_logs: bool,
+    /// Whether any file of the protocol is there.
+    pub has_protocol_files: bool,
+    /// Names that are not of the protocol, bounded.
+    pub foreign_names: Vec<String>,
+    /// Whether entries were left out of the look.
+    pub truncated: bool,
+    /// The runner's last words.
+    pub stderr: Option<StderrTail>,
+    /// Temp litter.
+    pub temp: TempFacts,
+    /// Control inbox.
+    pub control: ControlFacts,
+    /// Active-run index.
+    pub marker: MarkerFacts,
+    /// Slots held for the run.
+    pub slots: Vec<SlotFact>,
+    /// Leases held for the run.
+    pub leases: Vec<LeaseFact>,
+    /// What became of the recorded process.
+    pub life: Life,
+    /// Of the process that `runner-startup.json` names, when the status names none.
+    pub startup_life: Option<Life>,
+    /// Other active runs that record the same pid.
+    pub pid_shared_with: Vec<String>,
+    /// Whether the session file that a resume needs exists; `None` when none is named.
+    pub session_file_exists: Option<bool>,
+    /// Whether the working directory exists; `None` when none is named.
+    pub cwd_exists: Option<bool>,
+    /// Whether the run lies in a sibling fallback root, and its name.
+    pub split_root: Option<String>,
+    /// Whether this directory only shadows the real run of the same id, and where that is.
+    pub shadowed_by: Option<String>,
+    /// Whether the path says that the run is nested.
+    pub is_nested: bool,
+    /// Whether the store's name shows the D family.
+    pub is_dm_store: bool,
+    /// Whether an `async-cfg-<run>.json` is still there.
+    pub config_left: bool,
+    /// Whether files kept changing while they were read.
+    pub unstable: bool,
+    /// Host name of the observing side.
+    pub host: String,
+}

@@ -1,0 +1,367 @@
+//! Is it still that process? A record, what the system shows now, and one of six words.
+//!
+//! Theory of operation. A pid alone names nobody: it is reused, it lives in a namespace, and another
+//! host counts its own. So the record brings whatever identity its writer left, the store brings what
+//! the kernel shows, and [`judge`] compares them. It leans to one side on purpose: *dead* and *reused*
+//! free things and repair things, so they need positive evidence; everything else is *unknown*.
+//! Spec: chapter 11, RS-LIVE-*.
+//!
+//! Not promised: that the answer still holds when it is read. A process may end at any moment, so
+//! whoever acts on an answer asks again right before the act.
+
+use super::document::{Document, Raw};
+use super::limits;
+use super::open::words;
+
+words! {
+    /// What became of the process that a record names.
+    Liveness {
+        /// Demonstrably the same process, still there.
+        Live = "live",
+        /// Gone, or a zombie.
+        Dead = "dead",
+        /// The pid is there, but it is demonstrably another process.
+        Reused = "reused",
+        /// Recorded on another host or in another pid namespace.
+        Foreign = "foreign",
+        /// Cannot be told.
+        Unknown = "unknown",
+        /// The record names no process.
+        NotRecorded = "not-recorded",
+    }
+}
+
+impl Liveness {
+    /// Whether the recorded process is demonstrably gone. Unknown is never dead.
+    pub fn is_gone(self) -> bool {
+        matches!(self, Self::Dead | Self::Reused)
+    }
+}
+
+/// Identity members beyond the bare pid, from `runnerIdentity` or `processStartIdentity`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedIdentity {
+    /// `linux:<start time in ticks>`; other spellings are kept but not comparable here.
+    pub start_identity: Option<String>,
+    /// The kernel's boot id.
+    pub boot_id: Option<String>,
+    /// Inode of the pidfd: unique for the boot where the kernel has pidfs.
+    pub pidfd_inode: Option<u64>,
+}
+
+impl RecordedIdentity {
+    /// Reads the additive member `runnerIdentity`, else the flat `processStartIdentity`.
+    pub fn read(doc: &Document<'_>) -> Self {
+        let nested = doc.get("runnerIdentity").and_then(Raw::object);
+        let source = nested.as_ref().unwrap_or(doc);
+        let text =
+            |key: &str| source.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let start = text("startIdentity").or_else(|| text("processStartIdentity"));
+        // An inode may exceed 2^53, so it is written as text; small ones may come as numbers.
+        let pidfd_inode = source.get("pidfdInode").and_then(|raw| match raw.string() {
+            Some(digits) => digits.parse().ok(),
+            None => raw.integer().and_then(|n| u64::try_from(n).ok()),
+        });
+        Self {
+            start_identity: start.or_else(|| {
+                doc.get("processStartIdentity")
+                    .and_then(Raw::string)
+                    .map(std::borrow::Cow::into_owned)
+            }),
+            boot_id: text("bootId"),
+            pidfd_inode,
+        }
+    }
+}
+
+/// What a record says about its process.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedProcess<'a> {
+    /// The pid; `Some(0)` for a number that is no pid.
+    pub pid: Option<i64>,
+    /// The host, where recorded.
+    pub host: Option<&'a str>,
+    /// The pid namespace, where recorded.
+    pub pid_namespace: Option<&'a str>,
+    /// Identity beyond the pid.
+    pub identity: RecordedIdentity,
+    /// The first write that names the process.
+    pub first_named_ms: Option<i64>,
+    /// The last write of the record.
+    pub last_write_ms: Option<i64>,
+}
+
+/// Whether something answers at a pid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Presence {
+    /// Nothing is there.
+    Gone,
+    /// It has exited and waits to be reaped.
+    Zombie,
+    /// It is there.
+    Present,
+    /// It cannot be told; the text says why.
+    Unknown(String),
+    /// Nobody asked.
+    #[default]
+    NotProbed,
+}
+
+/// What the system shows at a pid, all of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessSeen {
+    /// Whether something is there.
+    pub presence: Presence,
+    /// `linux:<ticks>`.
+    pub start_identity: Option<String>,
+    /// Start by the wall clock, in ms since the epoch.
+    pub start_ms: Option<i64>,
+    /// Inode of its pidfd, where the kernel gives each process its own.
+    pub pidfd_inode: Option<u64>,
+}
+
+/// The observing side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemFacts {
+    /// Host name.
+    pub host: String,
+    /// Boot id.
+    pub boot_id: Option<String>,
+    /// Start of this boot by the wall clock.
+    pub boot_time_ms: Option<i64>,
+    /// Own pid namespace.
+    pub pid_namespace: Option<String>,
+    /// Own pid.
+    pub own_pid: i64,
+    /// Effective user id, where there is one.
+    pub uid: Option<u32>,
+}
+
+/// The answer and its one-line reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The word.
+    pub word: Liveness,
+    /// Why, in one line.
+    pub why: String,
+}
+
+impl Life {
+    fn new(word: Liveness, why: impl Into<String>) -> Self {
+        Self { word, why: why.into() }
+    }
+}
+
+/// Whether a probe of this record's pid on this system would mean anything; if not, the answer.
+pub fn judge_unprobed(record: &RecordedProcess<'_>, system: &SystemFacts) -> Option<Life> {
+    let Some(pid) = record.pid else {
+        return Some(Life::new(Liveness::NotRecorded, "the record names no process"));
+    };
+    if let Some(host) = record.host.filter(|host| *host != system.host) {
+        let why = format!("pid {pid} was recorded on host {host}, this is {}", system.host);
+        return Some(Life::new(Liveness::Foreign, why));
+    }
+    if let Some(recorded) = record.pid_namespace {
+        match &system.pid_namespace {
+            Some(own) if own == recorded => {}
+            Some(own) => {
+                let why = format!("pid {pid} belongs to pid namespace {recorded}, this is {own}");
+                return Some(Life::new(Liveness::Foreign, why));
+            }
+            None => {
+                let why = format!("pid {pid} belongs to a pid namespace that cannot be compared");
+                return Some(Life::new(Liveness::Unknown, why));
+            }
+        }
+    }
+    if !(1..=i64::from(i32::MAX)).contains(&pid) {
+        return Some(Life::new(Liveness::Unknown, "the recorded number is not a process id"));
+    }
+    None
+}
+
+/// Judges one record against what the system shows. Pure; call [`judge_unprobed`] first and probe
+/// only when it has no answer (this function asks it again).
+pub fn judge(record: &RecordedProcess<'_>, seen: &ProcessSeen, system: &SystemFacts) -> Life {
+    if let Some(life) = judge_unprobed(record, system) {
+        return life;
+    }
+    let pid = record.pid.unwrap_or_default();
+    match &seen.presence {
+        Presence::Gone => Life::new(Liveness::Dead, format!("no process has pid {pid}")),
+        Presence::Zombie => Life::new(
+            Liveness::Dead,
+            format!("pid {pid} has exited and waits to be reaped (zombie)"),
+        ),
+        Presence::Unknown(why) => {
+            Life::new(Liveness::Unknown, format!("pid {pid} cannot be judged: {why}"))
+        }
+        Presence::NotProbed => Life::new(Liveness::Unknown, format!("pid {pid} was not probed")),
+        Presence::Present => judge_present(pid, record, seen, system),
+    }
+}
+
+fn judge_present(
+    pid: i64,
+    record: &RecordedProcess<'_>,
+    seen: &ProcessSeen,
+    system: &SystemFacts,
+) -> Life {
+    if let (Some(recorded), Some(own)) = (&record.identity.boot_id, &system.boot_id) {
+        if recorded != own {
+            let why =
+                format!("pid {pid} was recorded in an earlier boot; its holder now is another");
+            return Life::new(Liveness::Reused, why);
+        }
+    }
+    // Before any comparison of ticks: they restart at zero with each boot.
+    if let (Some(last), Some(boot)) = (record.last_write_ms, system.boot_time_ms) {
+        if last + limits::START_SLACK_MS < boot {
+            let why = format!(
+                "the record is older than this boot ({last} < {boot}), so pid {pid} was reused"
+            );
+            return Life::new(Liveness::Reused, why);
+        }
+    }
+    // The inode first: start ticks alone are equal in most quick reuses.
+    if let (Some(recorded), Some(now)) = (record.identity.pidfd_inode, seen.pidfd_inode) {
+        return if recorded == now {
+            Life::new(Liveness::Live, format!("pid {pid} has the recorded process identity"))
+        } else {
+            Life::new(Liveness::Reused, format!("pid {pid} was reused: its identity differs"))
+        };
+    }
+    let comparable = record.identity.start_identity.as_deref().filter(|s| s.starts_with("linux:"));
+    if let (Some(recorded), Some(now)) = (comparable, seen.start_identity.as_deref()) {
+        return if recorded == now {
+            Life::new(Liveness::Live, format!("pid {pid} has the recorded start ({now})"))
+        } else {
+            let why = format!("pid {pid} was reused: it started at {now}, recorded is {recorded}");
+            Life::new(Liveness::Reused, why)
+        };
+    }
+    let Some(start) = seen.start_ms else {
+        return Life::new(Liveness::Unknown, format!("the start of pid {pid} cannot be read"));
+    };
+    if let Some(first) = record.first_named_ms {
+        if start <= first + limits::START_SLACK_MS {
+            let why = format!("pid {pid} started at {start}, before the record first named it");
+            return Life::new(Liveness::Live, why);
+        }
+    }
+    match record.last_write_ms {
+        Some(last) if start > last + limits::REUSE_MARGIN_MS => Life::new(
+            Liveness::Reused,
+            format!(
+                "pid {pid} was reused: its process started at {start}, more than 2 h after the \
+                 run's last write at {last}"
+            ),
+        ),
+        _ => Life::new(
+            Liveness::Unknown,
+            format!("pid {pid} started at {start}, after the record named it: identity unproven"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: i64 = 1_790_000_000_000;
+
+    fn system() -> SystemFacts {
+        SystemFacts {
+            host: "h".into(),
+            boot_id: Some("b1".into()),
+            boot_time_ms: Some(T - 86_400_000),
+            pid_namespace: Some("pid:[1]".into()),
+            own_pid: 1,
+            uid: Some(0),
+        }
+    }
+
+    fn record() -> RecordedProcess<'static> {
+        RecordedProcess {
+            pid: Some(7),
+            first_named_ms: Some(T),
+            last_write_ms: Some(T + 1000),
+            ..RecordedProcess::default()
+        }
+    }
+
+    fn present(start: i64) -> ProcessSeen {
+        ProcessSeen {
+            presence: Presence::Present,
+            start_identity: Some("linux:500".into()),
+            start_ms: Some(start),
+            pidfd_inode: Some(99),
+        }
+    }
+
+    fn word(r: &RecordedProcess<'_>, s: &ProcessSeen) -> Liveness {
+        judge(r, s, &system()).word
+    }
+
+    #[test]
+    fn without_identity_the_start_must_precede_the_first_naming() {
+        assert_eq!(word(&record(), &present(T)), Liveness::Live);
+        assert_eq!(word(&record(), &present(T + 1001)), Liveness::Unknown);
+    }
+
+    #[test]
+    fn a_clock_step_below_two_hours_makes_no_orphan() {
+        let margin = T + 1000 + limits::REUSE_MARGIN_MS;
+        assert_eq!(word(&record(), &present(margin)), Liveness::Unknown);
+        assert_eq!(word(&record(), &present(margin + 1)), Liveness::Reused);
+    }
+
+    #[test]
+    fn a_record_older_than_the_boot_has_no_live_process() {
+        let mut r = record();
+        r.first_named_ms = Some(T - 86_402_000);
+        r.last_write_ms = Some(T - 86_401_001);
+        r.identity.start_identity = Some("linux:500".into());
+        assert_eq!(word(&r, &present(T)), Liveness::Reused, "equal ticks of another boot");
+        assert_eq!(
+            word(&r, &ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() }),
+            Liveness::Dead
+        );
+    }
+
+    #[test]
+    fn the_inode_decides_over_equal_ticks() {
+        let mut r = record();
+        r.identity.start_identity = Some("linux:500".into());
+        assert_eq!(word(&r, &present(T + 9_000_000_000)), Liveness::Live);
+        r.identity.pidfd_inode = Some(98);
+        assert_eq!(word(&r, &present(T)), Liveness::Reused);
+    }
+
+    #[test]
+    fn another_host_or_namespace_is_foreign_and_no_permission_is_unknown() {
+        let mut r = record();
+        r.host = Some("other");
+        let gone = ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() };
+        assert_eq!(word(&r, &gone), Liveness::Foreign);
+        let mut r = record();
+        r.pid_namespace = Some("pid:[2]");
+        assert_eq!(word(&r, &gone), Liveness::Foreign);
+        let hidden = ProcessSeen {
+            presence: Presence::Unknown("no permission".into()),
+            ..ProcessSeen::default()
+        };
+        assert_eq!(word(&record(), &hidden), Liveness::Unknown);
+    }
+
+    #[test]
+    fn a_zombie_is_dead_and_no_pid_is_not_a_dead_pid() {
+        let zombie = ProcessSeen { presence: Presence::Zombie, ..ProcessSeen::default() };
+        assert_eq!(word(&record(), &zombie), Liveness::Dead);
+        let none = RecordedProcess::default();
+        assert_eq!(word(&none, &zombie), Liveness::NotRecorded);
+        let zero = RecordedProcess { pid: Some(0), ..RecordedProcess::default() };
+        assert_eq!(word(&zero, &zombie), Liveness::Unknown);
+    }
+}

@@ -1,0 +1,299 @@
+//! `status.json`, read leniently.
+//!
+//! Theory of operation. The file has up to eleven kinds of writers (facts §3.1) and no schema
+//! version, so a view never fails on what it does not know. It takes the members that decide
+//! something, notes every member whose type the protocol needs and does not get ([`StatusView::damage`]),
+//! and leaves the rest where it is. Whoever rewrites the file patches the
+//! [`Document`](super::Document), never this view.
+//!
+//! Not promised: that the values are true. A status is a claim of its last writer.
+//! Spec: chapter 04, RS-STATUS-*.
+
+use super::document::{Document, Kind, Raw};
+use super::error::DecodeError;
+use super::limits;
+use super::open::Open;
+use super::process::RecordedIdentity;
+use super::proof::Proof;
+use super::state::{RunMode, RunState, StepState};
+
+/// What `status.json` claims, as far as it decides anything.
+#[derive(Clone, Debug, Default)]
+pub struct StatusView {
+    /// `runId`; the directory's name is the identity, this is only compared with it.
+    pub run_id: Option<String>,
+    /// `sessionId`: the owning parent session.
+    pub session_id: Option<String>,
+    /// `toolCallId`: the host's id of the call that launched the run.
+    pub tool_call_id: Option<String>,
+    /// `lifecycleArtifactVersion`; absent before 0.32 and on workflow statuses.
+    pub lifecycle_version: Option<i64>,
+    /// `mode`.
+    pub mode: Option<Open<RunMode>>,
+    /// `state`, verbatim when it is not one of ours.
+    pub state: Option<Open<RunState>>,
+    /// The process the record names: `runnerPid`, else `ownerPid`, else `pid`.
+    pub pid: Option<i64>,
+    /// Which member gave [`StatusView::pid`].
+    pub pid_member: Option<&'static str>,
+    /// `pidNamespaceScope`, such as `pid:[4026531836]`.
+    pub pid_namespace: Option<String>,
+    /// `hostname`.
+    pub hostname: Option<String>,
+    /// Identity members beyond the pid.
+    pub identity: RecordedIdentity,
+    /// `startedAt`.
+    pub started_at_ms: Option<i64>,
+    /// `endedAt`.
+    pub ended_at_ms: Option<i64>,
+    /// `lastUpdate`; not a heartbeat.
+    pub last_update_ms: Option<i64>,
+    /// `lastActivityAt`.
+    pub last_activity_ms: Option<i64>,
+    /// `deadlineAt`.
+    pub deadline_at_ms: Option<i64>,
+    /// `displayDismissedAt`.
+    pub dismissed_at_ms: Option<i64>,
+    /// `error`, when it is a non-empty string.
+    pub error: Option<String>,
+    /// `cwd`.
+    pub cwd: Option<String>,
+    /// `sessionFile` of the run.
+    pub session_file: Option<String>,
+    /// `isNested`.
+    pub is_nested: bool,
+    /// `parentWorkflowRunId`.
+    pub parent_workflow_run_id: Option<String>,
+    /// `stopped`.
+    pub stopped: bool,
+    /// `timedOut`.
+    pub timed_out: bool,
+    /// `steps`.
+    pub steps: Vec<StepView>,
+    /// The overlay copy of the proof, as it reads.
+    pub overlay: Option<Result<Proof, DecodeError>>,
+    /// Whether any step has `requestedModel` (0.68 and later).
+    pub has_requested_model: bool,
+    /// Whether any step has `attemptedModels` (0.67 and older).
+    pub has_attempted_models: bool,
+    /// Whether the object has a `steering` member: the runner writes it, the launcher does not.
+    pub has_steering: bool,
+    /// Whether a key occurs twice, which makes the record read-only.
+    pub duplicate_keys: bool,
+    /// Members whose type is not what the protocol needs. Non-empty means damaged.
+    pub damage: Vec<DecodeError>,
+    /// Members that the peers' own readers refuse although nothing here depends on them.
+    pub complaints: Vec<DecodeError>,
+}
+
+/// What one step claims.
+#[derive(Clone, Debug, Default)]
+pub struct StepView {
+    /// `agent`.
+    pub agent: Option<String>,
+    /// `status`.
+    pub state: Option<Open<StepState>>,
+    /// `error`.
+    pub error: Option<String>,
+    /// `runId` of a workflow child.
+    pub run_id: Option<String>,
+    /// `async`: the child has its own run directory.
+    pub is_async: Option<bool>,
+    /// `sessionFile`.
+    pub session_file: Option<String>,
+    /// `startedAt`.
+    pub started_at_ms: Option<i64>,
+    /// `endedAt`.
+    pub ended_at_ms: Option<i64>,
+}
+
+/// Reads members with a needed type, noting each mismatch.
+struct Members<'d, 'a> {
+    doc: &'d Document<'a>,
+    prefix: String,
+    damage: Vec<DecodeError>,
+}
+
+impl<'a> Members<'_, 'a> {
+    /// Absent and `null` both mean "unset": writers turn non-finite numbers into `null`.
+    fn get(&self, key: &str) -> Option<Raw<'a>> {
+        self.doc.get(key).filter(|raw| !raw.is_null())
+    }
+
+    fn note(&mut self, key: &str, expected: &'static str) {
+        self.damage.push(DecodeError::member(format!("{}{key}", self.prefix), expected));
+    }
+
+    fn string(&mut self, key: &str) -> Option<String> {
+        let raw = self.get(key)?;
+        let text = raw.string();
+        if text.is_none() {
+            self.note(key, "a string");
+        }
+        text.map(std::borrow::Cow::into_owned)
+    }
+
+    fn instant(&mut self, key: &str) -> Option<i64> {
+        let raw = self.get(key)?;
+        let at = raw.instant_ms();
+        if at.is_none() {
+            self.note(key, "an instant in milliseconds since 1970");
+        }
+        at
+    }
+
+    fn flag(&self, key: &str) -> bool {
+        self.get(key).and_then(Raw::boolean).unwrap_or(false)
+    }
+
+    fn loose_string(&self, key: &str) -> Option<String> {
+        self.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned)
+    }
+}
+
+impl StatusView {
+    /// Reads the members that matter. Never fails: what is wrong is in [`StatusView::damage`].
+    pub fn read(doc: &Document<'_>) -> Self {
+        let mut m = Members { doc, prefix: String::new(), damage: Vec::new() };
+        let mut view = Self {
+            run_id: m.string("runId"),
+            session_id: m.string("sessionId"),
+            tool_call_id: m.loose_string("toolCallId"),
+            mode: m.string("mode").map(|w| Open::read(&w)),
+            state: m.string("state").map(|w| Open::read(&w)),
+            pid_namespace: m.loose_string("pidNamespaceScope"),
+            hostname: m.loose_string("hostname"),
+            identity: RecordedIdentity::read(doc),
+            started_at_ms: m.instant("startedAt"),
+            ended_at_ms: m.instant("endedAt"),
+            last_update_ms: m.instant("lastUpdate"),
+            last_activity_ms: m.instant("lastActivityAt"),
+            deadline_at_ms: m.instant("deadlineAt"),
+            dismissed_at_ms: m.instant("displayDismissedAt"),
+            error: m.loose_string("error").filter(|e| !e.is_empty()),
+            cwd: m.loose_string("cwd"),
+            session_file: m.loose_string("sessionFile").filter(|f| !f.is_empty()),
+            is_nested: m.flag("isNested"),
+            parent_workflow_run_id: m.loose_string("parentWorkflowRunId"),
+            stopped: m.flag("stopped"),
+            timed_out: m.flag("timedOut"),
+            has_steering: m.get("steering").is_some(),
+            overlay: doc.get("processTerminal").map(Proof::read_raw),
+            duplicate_keys: doc.has_duplicate_keys(),
+            ..Self::default()
+        };
+        if let Some(raw) = m.get("lifecycleArtifactVersion") {
+            view.lifecycle_version = raw.integer();
+            if view.lifecycle_version.is_none() {
+                m.note("lifecycleArtifactVersion", "a whole number");
+            }
+        }
+        if view.state.is_none() && m.get("state").is_none() {
+            m.note("state", "a string");
+        }
+        view.read_pid(&mut m);
+        view.read_steps(&mut m);
+        view.read_lane(&m);
+        view.damage.append(&mut m.damage);
+        view
+    }
+
+    fn read_pid(&mut self, m: &mut Members<'_, '_>) {
+        for key in ["runnerPid", "ownerPid", "pid"] {
+            let Some(raw) = m.get(key) else { continue };
+            if raw.kind() != Kind::Number {
+                m.note(key, "a process id");
+                continue;
+            }
+            if self.pid.is_some() {
+                continue;
+            }
+            // A number that is no pid (0, negative, fraction) is kept as 0: recorded, never probed.
+            self.pid = Some(raw.integer().filter(|n| *n > 0).unwrap_or(0));
+            self.pid_member = Some(key);
+        }
+    }
+
+    fn read_steps(&mut self, m: &mut Members<'_, '_>) {
+        let Some(raw) = m.get("steps") else { return };
+        let Some(elements) = raw.array() else {
+            m.note("steps", "an array");
+            return;
+        };
+        for (i, element) in elements.into_iter().take(limits::MAX_STEPS).enumerate() {
+            let Some(step) = element.object() else {
+                m.note(&format!("steps[{i}]"), "an object");
+                continue;
+            };
+            let mut s = Members { doc: &step, prefix: format!("steps[{i}]."), damage: Vec::new() };
+            self.has_requested_model |= s.get("requestedModel").is_some();
+            self.has_attempted_models |= s.get("attemptedModels").is_some();
+            for key in ["model", "thinking"] {
+                if s.get(key).is_some_and(|raw| raw.kind() != Kind::String) {
+                    let member = format!("steps[{i}].{key}");
+                    self.complaints.push(DecodeError::member(member, "a string"));
+                }
+            }
+            self.steps.push(StepView {
+                agent: s.loose_string("agent"),
+                state: s.string("status").map(|w| Open::read(&w)),
+                error: s.loose_string("error").filter(|e| !e.is_empty()),
+                run_id: s.loose_string("runId"),
+                is_async: s.get("async").and_then(Raw::boolean),
+                session_file: s.loose_string("sessionFile").filter(|f| !f.is_empty()),
+                started_at_ms: s.instant("startedAt"),
+                ended_at_ms: s.instant("endedAt"),
+            });
+            m.damage.append(&mut s.damage);
+        }
+    }
+
+    /// Peers refuse the whole status when `lane` is malformed (facts S-22); we only say so.
+    fn read_lane(&mut self, m: &Members<'_, '_>) {
+        if m.doc.get("lane").is_some_and(|raw| raw.kind() != Kind::Object) {
+            self.complaints.push(DecodeError::member("lane", "an object"));
+        }
+    }
+
+    /// The state, when it is one of the protocol's words.
+    pub fn known_state(&self) -> Option<RunState> {
+        self.state.as_ref().and_then(Open::known)
+    }
+
+    /// Whether the run is led by a controller inside its host process.
+    pub fn is_workflow(&self) -> bool {
+        self.mode.as_ref().and_then(Open::known) == Some(RunMode::Workflow)
+    }
+
+    /// Whether every step is `pending` (and there is at least one).
+    pub fn all_steps_pending(&self) -> bool {
+        !self.steps.is_empty()
+            && self
+                .steps
+                .iter()
+                .all(|s| s.state.as_ref().and_then(Open::known) == Some(StepState::Pending))
+    }
+
+    /// The newest instant that the record itself names for a write: never the file's time.
+    pub fn last_write_ms(&self) -> Option<i64> {
+        let own =
+            [self.started_at_ms, self.last_update_ms, self.last_activity_ms, self.ended_at_ms];
+        own.into_iter()
+            .flatten()
+            .chain(self.steps.iter().flat_map(|s| [s.started_at_ms, s.ended_at_ms]).flatten())
+            .max()
+    }
+
+    /// The session file that a resume would use: the run's, else that of the only or last step.
+    pub fn resume_session_file(&self) -> Option<&str> {
+        self.session_file
+            .as_deref()
+            .or_else(|| self.steps.iter().rev().find_map(|s| s.session_file.as_deref()))
+    }
+
+    /// The runner instance named by the overlay, unless it is a repairer's placeholder.
+    pub fn overlay_instance(&self) -> Option<&str> {
+        let proof = self.overlay.as_ref()?.as_ref().ok()?;
+        (proof.instance_id != super::proof::OBSERVER_UNAVAILABLE).then_some(&*proof.instance_id)
+    }
+}

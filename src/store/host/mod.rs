@@ -1,0 +1,217 @@
+//! The one door to files, clock, processes and environment.
+//!
+//! Theory of operation. The store asks everything of a [`Host`], so that a test can put a scripted
+//! world under it and replay any fault. The trait is shaped by what a reader needs and may do: open a
+//! directory, look at one name in it without following links, read one plain file up to a bound, list
+//! names, look at a process. It has no way to follow a link, to block on a pipe, or to write.
+//!
+//! A name passed to an `…_at` method is one path component; the host never joins paths for opening,
+//! so a directory that is renamed away keeps answering for itself.
+//!
+//! [`RealHost`] is the only implementation that touches the system; only it and its platform files
+//! may call the standard library for effects.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use crate::protocol::process::{ProcessSeen, SystemFacts};
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(unix))]
+mod portable;
+#[cfg(unix)]
+mod unix;
+
+#[cfg(not(unix))]
+pub use portable::RealHost;
+#[cfg(unix)]
+pub use unix::RealHost;
+
+/// What kind of thing a name is, without following a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A plain file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A block or character device.
+    Device,
+    /// Anything else.
+    Other,
+}
+
+impl FileKind {
+    /// The noun used in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Regular => "a plain file",
+            Self::Directory => "a directory",
+            Self::Link => "a symbolic link",
+            Self::Fifo => "a named pipe",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::Other => "not a plain file",
+        }
+    }
+}
+
+/// What is known of a name or an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Kind, without following a link.
+    pub kind: FileKind,
+    /// Permission bits (0 where the platform has none).
+    pub mode: u32,
+    /// Owner (0 where the platform has none).
+    pub uid: u32,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Device and inode; zeros where the platform has none.
+    pub id: (u64, u64),
+    /// Modification time, ms since the epoch.
+    pub mtime_ms: i64,
+    /// Modification and change time in ns, for telling whether anything changed.
+    pub stamp_ns: (i128, i128),
+}
+
+impl Stat {
+    /// Whether two observations are of the same unchanged file.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        self.id == other.id && self.bytes == other.bytes && self.stamp_ns == other.stamp_ns
+    }
+}
+
+/// Which part of a file is wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// All of it, if it is at most this long; otherwise nothing.
+    All(u64),
+    /// At most this many bytes from the end.
+    Tail(u64),
+}
+
+/// What was read.
+#[derive(Clone, Debug)]
+pub struct FileRead {
+    /// The open file, as it was when it was opened.
+    pub stat: Stat,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether `bytes` start at the start of the file.
+    pub from_start: bool,
+}
+
+/// Why a file was not read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The name is not there.
+    Absent,
+    /// The name is not a plain file.
+    NotPlain(FileKind),
+    /// Longer than the bound.
+    TooLarge {
+        /// Size of the file.
+        bytes: u64,
+        /// The bound.
+        limit_bytes: u64,
+        /// The file.
+        stat: Stat,
+    },
+    /// The system refused.
+    Io(io::Error),
+}
+
+impl From<io::Error> for ReadError {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::NotFound { Self::Absent } else { Self::Io(e) }
+    }
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    /// The name, as bytes of the platform.
+    pub name: OsString,
+    /// The kind, where the listing tells it for free.
+    pub kind: Option<FileKind>,
+}
+
+/// The door. See the module's theory of operation.
+pub trait Host: Send + Sync {
+    /// An open directory.
+    type Dir: Send + Sync;
+
+    /// Opens a directory by path. Links in the path are followed: the caller chose it.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn open_dir(&self, path: &Path) -> io::Result<Self::Dir>;
+
+    /// Opens a directory by one name, following no link.
+    ///
+    /// # Errors
+    /// As the system says; a link is an error.
+    fn open_dir_at(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Self::Dir>;
+
+    /// Looks at an open directory.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn stat_dir(&self, dir: &Self::Dir) -> io::Result<Stat>;
+
+    /// Looks at one name, following no link.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn stat_at(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Stat>;
+
+    /// Looks at a path, not following a link in its last component.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn stat(&self, path: &Path) -> io::Result<Stat>;
+
+    /// Reads a part of one plain file, following no link and never waiting for another process.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn read_at(&self, dir: &Self::Dir, name: &OsStr, part: Part) -> Result<FileRead, ReadError>;
+
+    /// Calls `each` for every name but `.` and `..`, in the system's order, until it breaks.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn list(
+        &self,
+        dir: &Self::Dir,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> io::Result<()>;
+
+    /// Turns a path into an absolute one without looking at the disk.
+    fn absolute(&self, path: &Path) -> PathBuf;
+
+    /// The wall clock, ms since the epoch.
+    fn now_ms(&self) -> i64;
+
+    /// The observing side: host name, boot, namespace, own pid.
+    fn system(&self) -> &SystemFacts;
+
+    /// What is at a pid now. `pid` must be in `1..=i32::MAX`.
+    fn process(&self, pid: i64) -> ProcessSeen;
+
+    /// An environment variable.
+    fn env(&self, name: &str) -> Option<OsString>;
+
+    /// The system's directory for temporary files.
+    fn temp_dir(&self) -> PathBuf;
+}

@@ -1,0 +1,278 @@
+//! The real host on Unix: descriptors relative to a directory, no link followed, no wait.
+//!
+//! A file is opened in two steps: the name is looked at (or the listing has told its kind), then it
+//! is opened with `O_NOFOLLOW | O_NONBLOCK` and looked at again through the descriptor. The first
+//! look keeps a device or pipe from being opened at all; the second one settles a race with whoever
+//! swaps the name in between.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+use std::os::unix::ffi::OsStrExt;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+
+use super::{DirEntry, FileKind, FileRead, Host, Part, ReadError, Stat};
+use crate::protocol::process::{ProcessSeen, SystemFacts};
+
+/// The real system.
+#[derive(Debug)]
+pub struct RealHost {
+    system: SystemFacts,
+}
+
+/// Bytes of one directory-listing call on the stack.
+const LIST_BUFFER: usize = 16 << 10;
+
+impl RealHost {
+    /// Looks at the system once; the facts hold for the life of the process.
+    pub fn new() -> Self {
+        Self { system: system_facts() }
+    }
+
+    /// The same system under another host name (`--host`).
+    #[must_use]
+    pub fn with_host_name(mut self, host: &str) -> Self {
+        host.clone_into(&mut self.system.host);
+        self
+    }
+}
+
+impl Default for RealHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn kind_of(file_type: FileType) -> FileKind {
+    match file_type {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Link,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice | FileType::BlockDevice => FileKind::Device,
+        FileType::Unknown => FileKind::Other,
+    }
+}
+
+#[expect(
+    clippy::useless_conversion,
+    clippy::cast_sign_loss,
+    reason = "the field types differ between Unix systems"
+)]
+fn stat_of(s: &rustix::fs::Stat) -> Stat {
+    let ns = |sec: i64, nsec: i64| i128::from(sec) * 1_000_000_000 + i128::from(nsec);
+    let mtime = ns(s.st_mtime as i64, s.st_mtime_nsec as i64);
+    let ctime = ns(s.st_ctime as i64, s.st_ctime_nsec as i64);
+    Stat {
+        kind: kind_of(FileType::from_raw_mode(s.st_mode)),
+        mode: u32::from(s.st_mode) & 0o7777,
+        uid: s.st_uid,
+        bytes: s.st_size as u64,
+        id: (s.st_dev as u64, s.st_ino as u64),
+        mtime_ms: i64::try_from(mtime.div_euclid(1_000_000)).unwrap_or(i64::MAX),
+        stamp_ns: (mtime, ctime),
+    }
+}
+
+fn read_open(fd: BorrowedFd<'_>, stat: Stat, part: Part) -> Result<FileRead, ReadError> {
+    let (offset, want) = match part {
+        Part::All(limit) if stat.bytes > limit => {
+            return Err(ReadError::TooLarge { bytes: stat.bytes, limit_bytes: limit, stat });
+        }
+        Part::All(_) => (0, stat.bytes),
+        Part::Tail(limit) => (stat.bytes.saturating_sub(limit), stat.bytes.min(limit)),
+    };
+    let want = usize::try_from(want).map_err(|_| io::Error::other("file too long to hold"))?;
+    let mut bytes = vec![0; want];
+    let mut have = 0;
+    // The length at opening bounds the read: a log that grows faster than it is read must end.
+    while have < want {
+        let n = rustix::io::pread(fd, &mut bytes[have..], offset + have as u64)
+            .map_err(io::Error::from)?;
+        if n == 0 {
+            break;
+        }
+        have += n;
+    }
+    bytes.truncate(have);
+    Ok(FileRead { stat, bytes, from_start: offset == 0 })
+}
+
+impl Host for RealHost {
+    type Dir = OwnedFd;
+
+    fn open_dir(&self, path: &Path) -> io::Result<Self::Dir> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    }
+
+    fn open_dir_at(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Self::Dir> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+    }
+
+    fn stat_dir(&self, dir: &Self::Dir) -> io::Result<Stat> {
+        Ok(stat_of(&rustix::fs::fstat(dir)?))
+    }
+
+    fn stat_at(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Stat> {
+        Ok(stat_of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(stat_of(&rustix::fs::lstat(path)?))
+    }
+
+    fn read_at(&self, dir: &Self::Dir, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(e) => {
+                // A link gives ELOOP and a socket ENXIO; say what is there, not what the call said.
+                if let Ok(stat) = self.stat_at(dir, name) {
+                    if stat.kind != FileKind::Regular {
+                        return Err(ReadError::NotPlain(stat.kind));
+                    }
+                }
+                return Err(io::Error::from(e).into());
+            }
+        };
+        let stat = stat_of(&rustix::fs::fstat(&fd).map_err(io::Error::from)?);
+        if stat.kind != FileKind::Regular {
+            return Err(ReadError::NotPlain(stat.kind));
+        }
+        read_open(fd.as_fd(), stat, part)
+    }
+
+    fn list(
+        &self,
+        dir: &Self::Dir,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        list(dir, each)
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the host: the one home of the clock")]
+    fn now_ms(&self) -> i64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn system(&self) -> &SystemFacts {
+        &self.system
+    }
+
+    fn process(&self, pid: i64) -> ProcessSeen {
+        #[cfg(target_os = "linux")]
+        return super::linux::process(pid, self.system.boot_time_ms);
+        #[cfg(not(target_os = "linux"))]
+        probe_only(pid)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the host: the one home of the environment"
+    )]
+    fn env(&self, name: &str) -> Option<OsString> {
+        std::env::var_os(name)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the host: the one home of the environment"
+    )]
+    fn temp_dir(&self) -> PathBuf {
+        std::env::temp_dir()
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn list(dir: &OwnedFd, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
+    // The descriptor keeps its position, and another listing of it may have moved that.
+    rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
+    let mut buffer = [MaybeUninit::<u8>::uninit(); LIST_BUFFER];
+    let mut entries = rustix::fs::RawDir::new(dir, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => None,
+            known => Some(kind_of(known)),
+        };
+        let entry = DirEntry { name: OsString::from_vec(name.to_vec()), kind };
+        if each(entry).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn list(dir: &OwnedFd, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => None,
+            known => Some(kind_of(known)),
+        };
+        let entry = DirEntry { name: OsStr::from_bytes(name).to_owned(), kind };
+        if each(entry).is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Without a start time only absence is certain; presence stays unknown.
+#[cfg(not(target_os = "linux"))]
+fn probe_only(pid: i64) -> ProcessSeen {
+    use crate::protocol::process::Presence;
+    let gone = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH));
+    let presence = if gone {
+        Presence::Gone
+    } else {
+        Presence::Unknown("this platform's process start times are not read yet".to_owned())
+    };
+    ProcessSeen { presence, ..ProcessSeen::default() }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the host: the one home of process facts")]
+fn system_facts() -> SystemFacts {
+    let uname = rustix::system::uname();
+    let mut facts = SystemFacts {
+        host: uname.nodename().to_string_lossy().into_owned(),
+        own_pid: i64::from(std::process::id()),
+        uid: Some(rustix::process::geteuid().as_raw()),
+        ..SystemFacts::default()
+    };
+    #[cfg(target_os = "linux")]
+    super::linux::fill(&mut facts);
+    // An empty name would match every record that has none.
+    if facts.host.is_empty() {
+        facts.host = "localhost".to_owned();
+    }
+    facts
+}

@@ -1,0 +1,115 @@
+//! The two run indexes, as hints: which names are active, which ended last.
+//!
+//! An index is rebuildable and may be wrong in both directions, so a name from it is only a place to
+//! look; it is checked like any id before it is joined to a path. Nothing is removed from it here.
+//! Spec: RS-INDEX-*, facts §6.
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+
+use crate::protocol::ids::RunId;
+use crate::protocol::marker::TerminalEntry;
+use crate::protocol::{layout, limits, segment};
+
+use super::host::{FileKind, Host};
+use super::open::RunsRoot;
+use super::read;
+
+impl<H: Host> RunsRoot<H> {
+    /// Names in the active index, sorted, at most [`limits::MAX_SMALL_RECORDS`]; `None` when there is
+    /// no index.
+    pub fn active_names(&self, host: &H) -> Option<Vec<String>> {
+        let index = self.active_index.as_ref()?;
+        let mut names = Vec::new();
+        let _ = host.list(index, &mut |entry| {
+            let plain = matches!(entry.kind, Some(FileKind::Regular) | None);
+            if let Some(name) = entry.name.to_str().filter(|_| plain) {
+                if RunId::from_entry(name).is_ok() && name != layout::TOOL_CALLS_DIR {
+                    names.push(name.to_owned());
+                }
+            }
+            if names.len() < limits::MAX_SMALL_RECORDS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        names.sort_unstable();
+        Some(names)
+    }
+
+    /// Run ids under which a tool call is filed.
+    pub fn tool_call_runs(&self, host: &H, tool_call: &str) -> Vec<String> {
+        let Some(index) = self.active_index.as_ref() else { return Vec::new() };
+        let Ok(calls) = host.open_dir_at(index, layout::TOOL_CALLS_DIR.as_ref()) else {
+            return Vec::new();
+        };
+        let name = segment::encode_str(tool_call, limits::NAME_MAX_BYTES);
+        let Ok(dir) = host.open_dir_at(&calls, name.as_ref()) else { return Vec::new() };
+        let mut runs = Vec::new();
+        let _ = host.list(&dir, &mut |entry| {
+            if let Some(run) = entry.name.to_str().filter(|n| RunId::from_entry(n).is_ok()) {
+                runs.push(run.to_owned());
+            }
+            if runs.len() < limits::MAX_SMALL_RECORDS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        runs
+    }
+
+    /// Ids of the runs that ended last, newest first, without repetition.
+    pub fn ended_names(&self, host: &H, session: Option<&str>, limit: usize) -> Vec<String> {
+        let Ok(index) = host.open_dir_at(&self.dir, layout::TERMINAL_INDEX.as_ref()) else {
+            return Vec::new();
+        };
+        let wanted = session.map(|s| segment::encode_str(s, limits::NAME_MAX_BYTES));
+        let mut markers: Vec<(String, std::ffi::OsString)> = Vec::new();
+        let mut sessions = Vec::new();
+        let _ = host.list(&index, &mut |entry| {
+            if wanted.as_ref().is_none_or(|w| entry.name == OsStr::new(w)) {
+                sessions.push(entry.name);
+            }
+            if sessions.len() < limits::MAX_SMALL_RECORDS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        for session in &sessions {
+            let Ok(dir) = host.open_dir_at(&index, session) else { continue };
+            let _ = host.list(&dir, &mut |entry| {
+                if let Some(name) = entry.name.to_str().filter(|n| n.ends_with(".json")) {
+                    markers.push((name.to_owned(), session.clone()));
+                }
+                ControlFlow::Continue(())
+            });
+        }
+        // The stamp at the front of the name makes the newest the largest (facts X-20).
+        markers.sort_unstable_by(|a, b| b.cmp(a));
+        let mut names: Vec<String> = Vec::new();
+        for (marker, session) in markers {
+            if names.len() == limit {
+                break;
+            }
+            let Ok(dir) = host.open_dir_at(&index, &session) else { continue };
+            let (fact, _) = read::document(
+                host,
+                &dir,
+                &marker,
+                limits::SIDECAR_MAX_BYTES,
+                self.owner,
+                TerminalEntry::read,
+            );
+            // A name inside a file is checked before it is joined to a path (facts Z-43).
+            let id =
+                fact.value().map(|entry| &entry.run_id).filter(|id| RunId::from_entry(id).is_ok());
+            if let Some(id) = id.filter(|id| !names.contains(id)) {
+                names.push(id.clone());
+            }
+        }
+        names
+    }
+}

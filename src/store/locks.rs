@@ -1,0 +1,290 @@
+//! Slots and leases: read once per store, judged with the run they name.
+//!
+//! Nothing here is locked, reclaimed or released. An owner record that cannot be read is a fact of
+//! its own: by the protocol it blocks its slot or session for ever, and nobody may guess otherwise.
+//! Spec: RS-LEASE-*, RS-SLOT-*; facts §7.1, §7.2.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+
+use crate::protocol::evidence::{FileFact, LeaseFact, SlotFact};
+use crate::protocol::finding;
+use crate::protocol::lease::{self, LeaseFacts, LeaseOwner, ProcessSeen as LeaseProcess};
+use crate::protocol::liveness::Alive;
+use crate::protocol::process::{Presence, ProcessSeen};
+use crate::protocol::slot::SlotOwner;
+use crate::protocol::{layout, limits};
+
+use super::host::{FileKind, Host};
+use super::open::StoreProblem;
+use super::read::{self, ExpectedOwner};
+
+/// One slot directory.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// Path relative to the store.
+    pub path: String,
+    /// The owner record.
+    pub owner: FileFact<SlotOwner>,
+    /// Age basis of a claim file, when there is one.
+    pub claim_mtime_ms: Option<i64>,
+}
+
+/// One lease directory.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// Path relative to the store.
+    pub path: String,
+    /// The owner record.
+    pub owner: FileFact<LeaseOwner>,
+    /// Whether it is demonstrably stale (facts K-5).
+    pub stale: bool,
+    /// Why it is held, or why it is stale.
+    pub why: String,
+}
+
+/// Slots and leases of a store.
+#[derive(Clone, Debug, Default)]
+pub struct Locks {
+    /// Every slot.
+    pub slots: Vec<Slot>,
+    /// Every lease.
+    pub leases: Vec<Lease>,
+    /// Tombstones and abandoned candidates of both: never data.
+    pub litter: u64,
+    slots_by_run: HashMap<String, Vec<usize>>,
+    leases_by_run: HashMap<String, Vec<usize>>,
+}
+
+impl Locks {
+    /// Reads all slots and leases below a temp root.
+    pub(super) fn load<H: Host>(
+        host: &H,
+        temp: &H::Dir,
+        owner: ExpectedOwner,
+        problems: &mut Vec<StoreProblem>,
+    ) -> Self {
+        let mut locks = Self::default();
+        locks.load_leases(host, temp, owner, problems);
+        locks.load_slots(host, temp, owner, problems);
+        for (i, slot) in locks.slots.iter().enumerate() {
+            if let Some(owner) = slot.owner.value() {
+                locks.slots_by_run.entry(owner.run_id.clone()).or_default().push(i);
+            }
+        }
+        for (i, lease) in locks.leases.iter().enumerate() {
+            if let Some(owner) = lease.owner.value() {
+                locks.leases_by_run.entry(owner.run_id.clone()).or_default().push(i);
+            }
+        }
+        locks
+    }
+
+    fn load_leases<H: Host>(
+        &mut self,
+        host: &H,
+        temp: &H::Dir,
+        owner: ExpectedOwner,
+        problems: &mut Vec<StoreProblem>,
+    ) {
+        let Some((root, names)) = entries(host, temp, layout::LEASES_DIR, problems) else { return };
+        for name in names {
+            if name.contains(".stale-") || name.contains(".candidate-") || name.starts_with('.') {
+                self.litter += 1;
+                continue;
+            }
+            let path = format!("{}/{name}", layout::LEASES_DIR);
+            let Some(fact) = owner_record(host, &root, &name, owner, LeaseOwner::read) else {
+                continue;
+            };
+            let (stale, why) = judge_lease(host, &fact);
+            if fact.value().is_none() {
+                problems.push(unreadable(&finding::LEASE_UNREADABLE, &path, &fact));
+            }
+            self.leases.push(Lease { path, owner: fact, stale, why });
+        }
+    }
+
+    fn load_slots<H: Host>(
+        &mut self,
+        host: &H,
+        temp: &H::Dir,
+        owner: ExpectedOwner,
+        problems: &mut Vec<StoreProblem>,
+    ) {
+        let Some((root, pools)) = entries(host, temp, layout::CAPACITY_DIR, problems) else {
+            return;
+        };
+        for pool in pools {
+            let label = format!("{}/{pool}", layout::CAPACITY_DIR);
+            let Some((dir, slots)) = entries(host, &root, &pool, problems) else { continue };
+            for name in slots {
+                // Facts K-23: exactly `slot-<digits>`; a released slot begins with a dot.
+                let digits = name.strip_prefix("slot-").filter(|d| !d.is_empty());
+                if !digits.is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit())) {
+                    self.litter += u64::from(name.starts_with(".slot-"));
+                    continue;
+                }
+                let path = format!("{label}/{name}");
+                let Some(mut fact) = owner_record(host, &dir, &name, owner, SlotOwner::read) else {
+                    continue;
+                };
+                let agrees = fact.value().is_none_or(|o| {
+                    o.owner_session_key == pool && digits == Some(&o.slot.to_string())
+                });
+                if !agrees {
+                    let meta = fact.meta().unwrap_or_default();
+                    let member = "ownerSessionKey and slot".to_owned();
+                    let expected = "those of the directory";
+                    let error = crate::protocol::DecodeError::Member { member, expected };
+                    fact = FileFact::Damaged(error, meta);
+                }
+                let claim_mtime_ms = host
+                    .open_dir_at(&dir, OsStr::new(&name))
+                    .ok()
+                    .and_then(|slot| host.stat_at(&slot, layout::SLOT_CLAIM.as_ref()).ok())
+                    .map(|stat| stat.mtime_ms);
+                if fact.value().is_none() {
+                    problems.push(unreadable(&finding::SLOT_UNREADABLE, &path, &fact));
+                }
+                self.slots.push(Slot { path, owner: fact, claim_mtime_ms });
+            }
+        }
+    }
+
+    /// Slots whose owner record names a run.
+    pub(super) fn slots_of(&self, run_id: &str) -> Vec<SlotFact> {
+        let indexes = self.slots_by_run.get(run_id).into_iter().flatten();
+        indexes
+            .filter_map(|i| {
+                let slot = &self.slots[*i];
+                let owner = slot.owner.value()?.clone();
+                let claimed = slot.claim_mtime_ms.is_some();
+                Some(SlotFact { path: slot.path.clone(), owner, claimed })
+            })
+            .collect()
+    }
+
+    /// Leases whose owner record names a run.
+    pub(super) fn leases_of(&self, run_id: &str) -> Vec<LeaseFact> {
+        let indexes = self.leases_by_run.get(run_id).into_iter().flatten();
+        indexes
+            .filter_map(|i| {
+                let lease = &self.leases[*i];
+                let owner = lease.owner.value()?.clone();
+                let held_because = (!lease.stale).then(|| lease.why.clone());
+                Some(LeaseFact { path: lease.path.clone(), owner, held_because })
+            })
+            .collect()
+    }
+}
+
+/// The names in a directory of a directory, sorted and bounded.
+fn entries<H: Host>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    problems: &mut Vec<StoreProblem>,
+) -> Option<(H::Dir, Vec<String>)> {
+    let dir = match host.open_dir_at(parent, OsStr::new(name)) {
+        Ok(dir) => dir,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(e) => {
+            let stat = host.stat_at(parent, OsStr::new(name)).ok()?;
+            let (kind, text) = match stat.kind {
+                FileKind::Directory => (&finding::DIR_UNREADABLE, read::plain(&e)),
+                FileKind::Regular => return None,
+                other => (&finding::NOT_PLAIN, format!("it is {}", other.name())),
+            };
+            problems.push(StoreProblem { kind, path: name.to_owned(), text });
+            return None;
+        }
+    };
+    let mut names = Vec::new();
+    let listed = host.list(&dir, &mut |entry| {
+        names.push(entry.name.to_string_lossy().into_owned());
+        if names.len() < limits::MAX_SMALL_RECORDS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    if let Err(e) = listed {
+        let kind = &finding::DIR_UNREADABLE;
+        problems.push(StoreProblem { kind, path: name.to_owned(), text: read::plain(&e) });
+    }
+    names.sort_unstable();
+    Some((dir, names))
+}
+
+/// The owner record in a directory; `None` when the name is no directory at all.
+fn owner_record<H: Host, T>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    owner: ExpectedOwner,
+    decode: impl FnOnce(&crate::protocol::Document<'_>) -> Result<T, crate::protocol::DecodeError>,
+) -> Option<FileFact<T>> {
+    let dir = match host.open_dir_at(parent, OsStr::new(name)) {
+        Ok(dir) => dir,
+        Err(e) => {
+            let stat = host.stat_at(parent, OsStr::new(name)).ok()?;
+            return match stat.kind {
+                FileKind::Regular => None,
+                FileKind::Directory => Some(FileFact::Unreadable(read::plain(&e))),
+                other => Some(FileFact::Unsafe(read::describe(other))),
+            };
+        }
+    };
+    Some(read::document(host, &dir, layout::OWNER, limits::SIDECAR_MAX_BYTES, owner, decode).0)
+}
+
+fn unreadable<T>(
+    kind: &'static finding::FindingKind,
+    path: &str,
+    fact: &FileFact<T>,
+) -> StoreProblem {
+    let text = match fact {
+        FileFact::Absent => "no owner record: blocked until a person removes it".to_owned(),
+        FileFact::Unsafe(what) => format!("the owner record is {what}"),
+        FileFact::Unreadable(why) => format!("the owner record cannot be read: {why}"),
+        FileFact::Damaged(error, _) => format!("the owner record is damaged: {error}"),
+        FileFact::Present(..) => "the owner record is fine".to_owned(),
+    };
+    StoreProblem { kind, path: path.to_owned(), text }
+}
+
+fn judge_lease<H: Host>(host: &H, fact: &FileFact<LeaseOwner>) -> (bool, String) {
+    let Some(owner) = fact.value() else {
+        return (false, "its owner record is unreadable, so nobody may reclaim it".to_owned());
+    };
+    let seen_owner = probe(host, owner.pid);
+    let seen_writer = owner.writer_pid.map(|pid| probe(host, pid));
+    let verdict = lease::staleness(
+        owner,
+        &LeaseFacts {
+            our_host: &host.system().host,
+            owner: as_lease_process(&seen_owner),
+            writer: seen_writer.as_ref().map(as_lease_process),
+        },
+    );
+    (verdict.is_stale(), verdict.why().to_owned())
+}
+
+fn probe<H: Host>(host: &H, pid: i64) -> ProcessSeen {
+    if (1..=i64::from(i32::MAX)).contains(&pid) {
+        host.process(pid)
+    } else {
+        ProcessSeen::default()
+    }
+}
+
+fn as_lease_process(seen: &ProcessSeen) -> LeaseProcess<'_> {
+    let alive = match seen.presence {
+        Presence::Gone | Presence::Zombie => Alive::No,
+        Presence::Present => Alive::Yes,
+        _ => Alive::Unknown,
+    };
+    LeaseProcess { alive, start_identity: seen.start_identity.as_deref() }
+}

@@ -1,0 +1,542 @@
+//! Opening a store, or a part of one, from whatever path somebody named.
+//!
+//! Steps: look at the path without following a link in its last part → tell what it is (a run
+//! directory, a runs root, a temp root) by name first and by content second → open handles for what
+//! belongs to it → read slots and leases. Everything below is opened relative to these handles.
+//!
+//! What goes wrong with a part of the store becomes a [`StoreProblem`], not an error: the runs that
+//! can be read are read.
+
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use crate::protocol::evidence::Times;
+use crate::protocol::finding::{self, FindingKind};
+use crate::protocol::{layout, limits};
+
+use super::host::{FileKind, Host, Stat};
+use super::locks::Locks;
+use super::read::{self, ExpectedOwner};
+use super::results::ResultsRoot;
+
+/// Something wrong with the store itself.
+#[derive(Clone, Debug)]
+pub struct StoreProblem {
+    /// Kind of finding.
+    pub kind: &'static FindingKind,
+    /// Path relative to the store, or the path asked for.
+    pub path: String,
+    /// The statement.
+    pub text: String,
+}
+
+/// A directory of run directories.
+pub struct RunsRoot<H: Host> {
+    pub(super) dir: H::Dir,
+    /// Absolute path.
+    pub path: PathBuf,
+    /// Path relative to the store, such as `async-subagent-runs`.
+    pub label: String,
+    /// The name of a fallback root (facts L-6), when this is one.
+    pub split: Option<String>,
+    /// The root run, when the runs in it are nested.
+    pub nested_under: Option<String>,
+    pub(super) active_index: Option<H::Dir>,
+    pub(super) results: Vec<usize>,
+    pub(super) owner: ExpectedOwner,
+}
+
+/// An open store, or the part of one that was asked for.
+pub struct Store<'h, H: Host> {
+    pub(super) host: &'h H,
+    /// Instant of the whole look, ms since the epoch.
+    pub now_ms: i64,
+    /// Times of the judgement.
+    pub times: Times,
+    /// Absolute path of the temp root, or of the runs root where there is no temp root.
+    pub root: PathBuf,
+    /// Runs roots: the usual one, its fallback siblings, then one per nested root run.
+    pub runs_roots: Vec<RunsRoot<H>>,
+    pub(super) results_roots: Vec<ResultsRoot<H>>,
+    pub(super) temp_dir: Option<H::Dir>,
+    /// Slots and leases.
+    pub locks: Locks,
+    /// What is wrong with the store itself.
+    pub problems: Vec<StoreProblem>,
+    /// Whether the store's name is of the D family.
+    pub is_dm: bool,
+    pub(super) owner: ExpectedOwner,
+}
+
+/// What a path turned out to be.
+pub enum Opened<'h, H: Host> {
+    /// A whole store or one runs root.
+    Store(Store<'h, H>),
+    /// One run directory: its store, the index of its runs root, its name.
+    Run(Store<'h, H>, usize, std::ffi::OsString),
+}
+
+/// How the three kinds of path are told apart.
+enum Shape {
+    Run,
+    RunsRoot,
+    TempRoot,
+}
+
+impl<'h, H: Host> Store<'h, H> {
+    /// Opens whatever `path` names.
+    ///
+    /// # Errors
+    /// The system's error when the path does not exist or is no directory.
+    pub fn open(host: &'h H, path: &Path, now_ms: i64, times: Times) -> io::Result<Opened<'h, H>> {
+        let path = host.absolute(path);
+        let stat = host.stat(&path)?;
+        let name = path.file_name().unwrap_or_default().to_owned();
+        let parent = path.parent().map(Path::to_owned);
+        if stat.kind != FileKind::Directory {
+            // A link or file in a runs root stands in the place of a run, and gets its report.
+            let in_runs_root = parent.as_deref().filter(|p| is_runs_root_name(p));
+            return match in_runs_root {
+                Some(runs) => Self::open_run(host, runs, name, now_ms, times),
+                None if stat.kind == FileKind::Link => {
+                    // The caller chose the path, so a link in it is followed, and said.
+                    let dir = host.open_dir(&path)?;
+                    let stat = host.stat_dir(&dir)?;
+                    Self::open_by_shape(host, &path, dir, &stat, now_ms, times)
+                }
+                None => Err(io::ErrorKind::NotADirectory.into()),
+            };
+        }
+        let dir = match host.open_dir(&path) {
+            Ok(dir) => dir,
+            Err(e) => {
+                let in_runs_root = parent.as_deref().filter(|p| is_runs_root_name(p));
+                return match in_runs_root {
+                    Some(runs) => Self::open_run(host, runs, name, now_ms, times),
+                    None => Err(e),
+                };
+            }
+        };
+        Self::open_by_shape(host, &path, dir, &stat, now_ms, times)
+    }
+
+    fn open_by_shape(
+        host: &'h H,
+        path: &Path,
+        dir: H::Dir,
+        stat: &Stat,
+        now_ms: i64,
+        times: Times,
+    ) -> io::Result<Opened<'h, H>> {
+        match shape_of(host, &dir, path) {
+            Shape::Run => {
+                let name = path.file_name().unwrap_or_default().to_owned();
+                let parent = path.parent().unwrap_or(path);
+                Self::open_run(host, parent, name, now_ms, times)
+            }
+            Shape::RunsRoot => {
+                Ok(Opened::Store(Self::open_runs_root(host, path, now_ms, times)?.0))
+            }
+            Shape::TempRoot => {
+                let mut store = Self::empty(host, path, stat, now_ms, times);
+                store.check_root(stat, path);
+                store.add_temp_root(dir);
+                Ok(Opened::Store(store))
+            }
+        }
+    }
+
+    fn empty(host: &'h H, root: &Path, stat: &Stat, now_ms: i64, times: Times) -> Self {
+        let name = root.file_name().unwrap_or_default().to_string_lossy();
+        Self {
+            host,
+            now_ms,
+            times,
+            root: root.to_owned(),
+            runs_roots: Vec::new(),
+            results_roots: Vec::new(),
+            temp_dir: None,
+            locks: Locks::default(),
+            problems: Vec::new(),
+            is_dm: name.starts_with("dm-subagents-"),
+            owner: ExpectedOwner::of(stat, host.system().uid),
+        }
+    }
+
+    fn problem(
+        &mut self,
+        kind: &'static FindingKind,
+        path: impl Into<String>,
+        text: impl Into<String>,
+    ) {
+        self.problems.push(StoreProblem { kind, path: path.into(), text: text.into() });
+    }
+
+    /// A root that others can change may hold anything. Reading goes on; the answer says so.
+    fn check_root(&mut self, stat: &Stat, path: &Path) {
+        let shown = path.to_string_lossy().into_owned();
+        if stat.kind == FileKind::Link {
+            self.problem(
+                &finding::ROOT_UNSAFE,
+                shown.clone(),
+                "the store's path is a symbolic link",
+            );
+        }
+        if let Some(what) = self.owner.objection(stat) {
+            self.problem(&finding::ROOT_UNSAFE, shown.clone(), format!("the store is {what}"));
+        }
+        if stat.mode & 0o022 != 0 && stat.mode & 0o1000 == 0 {
+            let text = format!("other users may write to the store (mode {:04o})", stat.mode);
+            self.problem(&finding::ROOT_UNSAFE, shown, text);
+        }
+    }
+
+    /// Opens the store around one runs root; returns the index of that root in it.
+    fn open_runs_root(
+        host: &'h H,
+        path: &Path,
+        now_ms: i64,
+        times: Times,
+    ) -> io::Result<(Self, usize)> {
+        let nested = nested_root(path);
+        let temp = match &nested {
+            Some((temp, _)) => Some(temp.clone()),
+            None if is_runs_root_name(path) => path.parent().map(Path::to_owned),
+            None => None,
+        };
+        let opened = temp.and_then(|temp| {
+            let dir = host.open_dir(&temp).ok()?;
+            let stat = host.stat_dir(&dir).ok()?;
+            Some((temp, dir, stat))
+        });
+        let dir = host.open_dir(path)?;
+        let stat = host.stat_dir(&dir)?;
+        let (root, root_stat) = match &opened {
+            Some((temp, _, temp_stat)) => (temp.as_path(), temp_stat),
+            None => (path, &stat),
+        };
+        let mut store = Self::empty(host, root, root_stat, now_ms, times);
+        store.check_root(&stat, path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some((_, temp_dir, _)) = opened {
+            store.add_results(&temp_dir);
+            store.locks = Locks::load(host, &temp_dir, store.owner, &mut store.problems);
+            store.temp_dir = Some(temp_dir);
+        }
+        let label = match &nested {
+            Some((_, root_run)) => format!("{}/{root_run}", layout::NESTED_RUNS_DIR),
+            None => name.clone(),
+        };
+        let split = layout::fallback_pid(&name, layout::RUNS_DIR).map(|_| name);
+        store.add_runs_root(dir, path.to_owned(), label, split, nested.map(|(_, run)| run));
+        Ok((store, 0))
+    }
+
+    fn open_run(
+        host: &'h H,
+        runs: &Path,
+        name: std::ffi::OsString,
+        now_ms: i64,
+        times: Times,
+    ) -> io::Result<Opened<'h, H>> {
+        let (store, index) = Self::open_runs_root(host, runs, now_ms, times)?;
+        // Shape problems of the parent are not this run's business unless it is a real runs root.
+        Ok(Opened::Run(store, index, name))
+    }
+
+    fn add_temp_root(&mut self, dir: H::Dir) {
+        let host = self.host;
+        let mut roots = Vec::new();
+        let listed = host.list(&dir, &mut |entry| {
+            if let Some(name) = entry.name.to_str() {
+                if name == layout::RUNS_DIR
+                    || layout::fallback_pid(name, layout::RUNS_DIR).is_some()
+                {
+                    roots.push(name.to_owned());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(e) = listed {
+            self.problem(&finding::DIR_UNREADABLE, "", read::plain(&e));
+        }
+        // The usual root has the shortest name, so it comes first.
+        roots.sort_unstable();
+        self.add_results(&dir);
+        self.locks = Locks::load(host, &dir, self.owner, &mut self.problems);
+        for name in roots {
+            match host.open_dir_at(&dir, OsStr::new(&name)) {
+                Ok(runs) => {
+                    let path = self.root.join(&name);
+                    let split = layout::fallback_pid(&name, layout::RUNS_DIR).map(|_| name.clone());
+                    if let Some(split) = &split {
+                        let text =
+                            "a fallback root beside the usual one: one user's runs are split";
+                        self.problem(&finding::SPLIT_ROOT, split.clone(), text);
+                    }
+                    self.add_runs_root(runs, path, name, split, None);
+                }
+                Err(e) => self.unopened(&dir, &name, &e),
+            }
+        }
+        self.add_nested(&dir);
+        self.temp_dir = Some(dir);
+    }
+
+    fn unopened(&mut self, dir: &H::Dir, name: &str, e: &io::Error) {
+        match self.host.stat_at(dir, OsStr::new(name)) {
+            Ok(stat) if stat.kind != FileKind::Directory => {
+                let text = format!("it is {}; it was not entered", stat.kind.name());
+                self.problem(&finding::NOT_PLAIN, name, text);
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.problem(&finding::VANISHED, name, "it was gone before it could be read");
+            }
+            _ => self.problem(&finding::DIR_UNREADABLE, name, read::plain(e)),
+        }
+    }
+
+    fn add_runs_root(
+        &mut self,
+        dir: H::Dir,
+        path: PathBuf,
+        label: String,
+        split: Option<String>,
+        nested_under: Option<String>,
+    ) {
+        let host = self.host;
+        let active_index = host.open_dir_at(&dir, layout::ACTIVE_INDEX.as_ref()).ok();
+        let owner = match host.stat_dir(&dir) {
+            Ok(stat) => {
+                if let Some(what) = self.owner.objection(&stat) {
+                    self.problem(
+                        &finding::ROOT_UNSAFE,
+                        label.clone(),
+                        format!("the runs root is {what}"),
+                    );
+                }
+                self.owner
+            }
+            Err(_) => self.owner,
+        };
+        let results = match &nested_under {
+            None => (0..self.results_roots.len()).collect(),
+            Some(root_run) => {
+                let opened: Vec<_> =
+                    self.results_roots.iter().filter_map(|r| r.nested(host, root_run)).collect();
+                let first = self.results_roots.len();
+                self.results_roots.extend(opened);
+                (first..self.results_roots.len()).collect()
+            }
+        };
+        self.runs_roots.push(RunsRoot {
+            dir,
+            path,
+            label,
+            split,
+            nested_under,
+            active_index,
+            results,
+            owner,
+        });
+    }
+
+    fn add_results(&mut self, temp: &H::Dir) {
+        let host = self.host;
+        let mut names = Vec::new();
+        let _ = host.list(temp, &mut |entry| {
+            if let Some(name) = entry.name.to_str() {
+                let is_one = name == layout::RESULTS_DIR
+                    || layout::fallback_pid(name, layout::RESULTS_DIR).is_some();
+                if is_one {
+                    names.push(name.to_owned());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        names.sort_unstable();
+        for name in names {
+            if let Some(root) = ResultsRoot::open(host, temp, &name, name.clone()) {
+                self.results_roots.push(root);
+            } else {
+                let e = io::Error::from(io::ErrorKind::PermissionDenied);
+                self.unopened(temp, &name, &e);
+            }
+        }
+    }
+
+    /// Adds one runs root for each root run that has nested runs.
+    fn add_nested(&mut self, temp: &H::Dir) {
+        let host = self.host;
+        let Ok(nested) = host.open_dir_at(temp, layout::NESTED_RUNS_DIR.as_ref()) else { return };
+        let mut names = Vec::new();
+        let _ = host.list(&nested, &mut |entry| {
+            if let Some(name) = entry.name.to_str().filter(|n| !n.starts_with('.')) {
+                names.push(name.to_owned());
+            }
+            if names.len() < limits::MAX_SMALL_RECORDS {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        names.sort_unstable();
+        for name in names {
+            let label = format!("{}/{name}", layout::NESTED_RUNS_DIR);
+            match host.open_dir_at(&nested, OsStr::new(&name)) {
+                Ok(dir) => {
+                    let path = self.root.join(&label);
+                    self.add_runs_root(dir, path, label, None, Some(name));
+                }
+                Err(e) => {
+                    if host
+                        .stat_at(&nested, OsStr::new(&name))
+                        .is_ok_and(|s| s.kind != FileKind::Regular)
+                    {
+                        let text = format!("it cannot be entered: {}", read::plain(&e));
+                        self.problem(&finding::NOT_PLAIN, label, text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The host behind the store.
+    pub fn host(&self) -> &'h H {
+        self.host
+    }
+
+    /// Every result in the store, whether or not its run is there.
+    pub fn each_result(
+        &self,
+        each: &mut dyn FnMut(super::results::ListedResult) -> ControlFlow<()>,
+    ) {
+        for root in &self.results_roots {
+            root.list(self.host, self.owner, each);
+        }
+    }
+}
+
+/// Whether the last part of a path is the name of a runs root, or of a fallback of it.
+fn is_runs_root_name(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
+    name == layout::RUNS_DIR
+        || layout::fallback_pid(name, layout::RUNS_DIR).is_some()
+        || nested_root(path).is_some()
+}
+
+/// The temp root and root run of `…/nested-subagent-runs/<root run>`.
+fn nested_root(path: &Path) -> Option<(PathBuf, String)> {
+    let parent = path.parent()?;
+    if parent.file_name()? != layout::NESTED_RUNS_DIR {
+        return None;
+    }
+    Some((parent.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned()))
+}
+
+/// Tells what an open directory is: by its place, then by what is in it.
+fn shape_of<H: Host>(host: &H, dir: &H::Dir, path: &Path) -> Shape {
+    if is_runs_root_name(path) {
+        return Shape::RunsRoot;
+    }
+    let (mut run_file, mut store_entry, mut index, mut subdirs) = (false, false, false, Vec::new());
+    let _ = host.list(dir, &mut |entry| {
+        let Some(name) = entry.name.to_str() else { return ControlFlow::Continue(()) };
+        run_file |= matches!(
+            name,
+            layout::STATUS
+                | layout::PROOF
+                | layout::CANDIDATE
+                | layout::EVENTS
+                | layout::STARTUP
+                | layout::RECOVERY_DESCRIPTOR
+                | layout::RUNNER_STDERR_LOG
+                | layout::MISSION
+        );
+        store_entry |= matches!(
+            name,
+            layout::RUNS_DIR
+                | layout::RESULTS_DIR
+                | layout::LEASES_DIR
+                | layout::CAPACITY_DIR
+                | layout::NESTED_RUNS_DIR
+        ) || layout::fallback_pid(name, layout::RUNS_DIR).is_some();
+        index |= matches!(name, layout::ACTIVE_INDEX | layout::TERMINAL_INDEX);
+        if subdirs.len() < 64 && !name.starts_with('.') && entry.kind == Some(FileKind::Directory) {
+            subdirs.push(entry.name);
+        }
+        ControlFlow::Continue(())
+    });
+    if store_entry {
+        return Shape::TempRoot;
+    }
+    if run_file || path.parent().is_some_and(is_runs_root_name) {
+        return Shape::Run;
+    }
+    if index {
+        return Shape::RunsRoot;
+    }
+    let holds_runs = subdirs.iter().any(|name| {
+        host.open_dir_at(dir, name)
+            .is_ok_and(|sub| host.stat_at(&sub, layout::STATUS.as_ref()).is_ok())
+    });
+    if holds_runs {
+        return Shape::RunsRoot;
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with("pi-subagents-") || name.starts_with("dm-subagents-") {
+        return Shape::TempRoot;
+    }
+    // Anything else is looked at as one directory, so that the answer says what it is.
+    Shape::Run
+}
+
+/// Whether a name in a runs root has a run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunThere {
+    /// Whether there is a `status.json` in it.
+    pub has_status: bool,
+}
+
+impl<H: Host> RunsRoot<H> {
+    /// Calls `each` for every name that must have a report: every directory, and whatever stands in
+    /// the place of one, but no plain file and nothing that begins with a dot.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn each_name(
+        &self,
+        host: &H,
+        each: &mut dyn FnMut(std::ffi::OsString, Option<FileKind>) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        host.list(&self.dir, &mut |entry| {
+            let bytes = entry.name.as_encoded_bytes();
+            if bytes.starts_with(b".") || entry.kind == Some(FileKind::Regular) {
+                return ControlFlow::Continue(());
+            }
+            let kind = match entry.kind {
+                Some(kind) => Some(kind),
+                // A file system that tells no kinds: ask, so that a plain file is no run.
+                None => host.stat_at(&self.dir, &entry.name).ok().map(|stat| stat.kind),
+            };
+            if kind == Some(FileKind::Regular) {
+                return ControlFlow::Continue(());
+            }
+            each(entry.name, kind)
+        })
+    }
+
+    /// Whether a directory of this name is there.
+    pub fn has_run(&self, host: &H, name: &OsStr) -> Option<RunThere> {
+        let dir = host.open_dir_at(&self.dir, name).ok()?;
+        let has_status = host.stat_at(&dir, layout::STATUS.as_ref()).is_ok();
+        Some(RunThere { has_status })
+    }
+
+    /// Whether anything at all stands at this name.
+    pub fn has_name(&self, host: &H, name: &OsStr) -> bool {
+        host.stat_at(&self.dir, name).is_ok()
+    }
+}

@@ -1,0 +1,92 @@
+//! One file into one fact: bounded, no link followed, plain files of the expected owner only.
+
+use std::ffi::OsStr;
+
+use crate::protocol::evidence::{FileFact, FileMeta};
+use crate::protocol::{DecodeError, Document};
+
+use super::host::{FileKind, FileRead, Host, Part, ReadError, Stat};
+
+/// Who may own the files of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExpectedOwner(pub Option<u32>);
+
+impl ExpectedOwner {
+    /// The rule: the owner of what was asked for must be this user. Root may look at another user's
+    /// store; then everything in it must be that user's.
+    pub(super) fn of(root: &Stat, uid: Option<u32>) -> Self {
+        Self(match uid {
+            Some(0) => Some(root.uid),
+            own => own,
+        })
+    }
+
+    /// What is wrong with the owner of an open file or directory, if anything.
+    pub(super) fn objection(self, stat: &Stat) -> Option<String> {
+        match self.0 {
+            Some(uid) if uid != stat.uid => {
+                Some(format!("owned by another user (uid {})", stat.uid))
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn meta_of(stat: &Stat) -> FileMeta {
+    FileMeta { mtime_ms: stat.mtime_ms, bytes: stat.bytes, mode: stat.mode }
+}
+
+/// Says what stands at a name, for a sentence that starts with the name.
+pub(super) fn describe(kind: FileKind) -> String {
+    kind.name().to_owned()
+}
+
+/// Reads a part of a file. The outer result is the fact when there are no bytes to decode.
+pub(super) fn bytes<H: Host, T>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    part: Part,
+    owner: ExpectedOwner,
+) -> Result<FileRead, FileFact<T>> {
+    match host.read_at(dir, OsStr::new(name), part) {
+        Ok(read) => match owner.objection(&read.stat) {
+            Some(what) => Err(FileFact::Unsafe(what)),
+            None => Ok(read),
+        },
+        Err(ReadError::Absent) => Err(FileFact::Absent),
+        Err(ReadError::NotPlain(kind)) => Err(FileFact::Unsafe(describe(kind))),
+        Err(ReadError::TooLarge { bytes, limit_bytes, stat }) => {
+            Err(FileFact::Damaged(DecodeError::TooLarge { bytes, limit_bytes }, meta_of(&stat)))
+        }
+        Err(ReadError::Io(e)) => Err(FileFact::Unreadable(plain(&e))),
+    }
+}
+
+/// An I/O error in words, without the number.
+pub(super) fn plain(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// Reads one JSON document of at most `limit` bytes and decodes it. Also returns how the open file
+/// looked, for telling later whether it changed.
+pub(super) fn document<H: Host, T>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit: u64,
+    owner: ExpectedOwner,
+    decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
+) -> (FileFact<T>, Option<Stat>) {
+    let read = match bytes(host, dir, name, Part::All(limit), owner) {
+        Ok(read) => read,
+        Err(fact) => return (fact, None),
+    };
+    let meta = meta_of(&read.stat);
+    let fact = match Document::from_bytes(&read.bytes).and_then(|doc| decode(&doc)) {
+        Ok(value) => FileFact::Present(value, meta),
+        Err(e) => FileFact::Damaged(e, meta),
+    };
+    (fact, Some(read.stat))
+}

@@ -1,0 +1,608 @@
+//! One run, read as of one moment.
+//!
+//! Ordered steps of a look at one run directory:
+//! 1. open the directory by its name, following no link;
+//! 2. list it once, so that only files that exist are opened;
+//! 3. read `status.json` first, then everything else. Writers end with the status (result → status →
+//!    proof → overlay), so what is read after the status is at least as new as the status: a result
+//!    that the status speaks of is seen. The other order could show a terminal status without it;
+//! 4. look at `status.json` again: if it was replaced meanwhile, start over, a bounded number of
+//!    times;
+//! 5. ask for the process; if the run says active and its process is gone, start over once more with
+//!    the process known to be gone. Nothing that it wrote can be missed then. Asking first and reading
+//!    once could take a run for orphaned that wrote its end between the two.
+//!
+//! A crash of the reader at any step leaves nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+
+use crate::protocol::candidate::Candidate;
+use crate::protocol::event::{self, EventSummary};
+use crate::protocol::evidence::{
+    ControlFacts, FileFact, MarkerFacts, RunEvidence, StderrTail, TempFacts,
+};
+use crate::protocol::layout::{self, RunEntry};
+use crate::protocol::process::{self, Life, Liveness, RecordedProcess};
+use crate::protocol::proof::Proof;
+use crate::protocol::result::{ResultPlace, ResultView};
+use crate::protocol::startup::{ControlMessage, StartupMessage};
+use crate::protocol::status::StatusView;
+use crate::protocol::temp_name::TempName;
+use crate::protocol::{Document, limits};
+
+use super::host::{FileKind, Host, Part, Stat};
+use super::open::{RunsRoot, Store};
+use super::read::{self, ExpectedOwner};
+
+/// How much of each run is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Everything, for a full report.
+    Full,
+    /// What verdict and flags need; short tails, no texts.
+    Row,
+}
+
+/// One run as found.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// What is known.
+    pub evidence: RunEvidence,
+    /// The directory's path.
+    pub path: std::path::PathBuf,
+    /// Ids of runs that belong to this one: asynchronous children of a workflow.
+    pub children: Vec<String>,
+}
+
+/// Names found in a run directory, sorted into what they are.
+#[derive(Default)]
+struct Listing {
+    there: Vec<(RunEntry, Option<FileKind>)>,
+    output_logs: Vec<String>,
+    temps: Vec<(String, TempName)>,
+    foreign: Vec<String>,
+    known: bool,
+    truncated: bool,
+}
+
+impl Listing {
+    fn kind(&self, wanted: &RunEntry) -> Option<Option<FileKind>> {
+        self.there.iter().find(|(entry, _)| entry == wanted).map(|(_, kind)| *kind)
+    }
+
+    fn has(&self, wanted: &RunEntry) -> bool {
+        self.kind(wanted).is_some()
+    }
+}
+
+/// What one pass over the directory read.
+struct Pass {
+    evidence: RunEvidence,
+    status_stat: Option<Stat>,
+}
+
+impl<H: Host> Store<'_, H> {
+    /// Looks at one run directory. `None` when the name is not there (any more).
+    ///
+    /// `name` is one component of the runs root; `kind` is what a listing said of it, if it did.
+    pub fn snapshot(
+        &self,
+        runs: &RunsRoot<H>,
+        name: &OsStr,
+        kind: Option<FileKind>,
+        depth: Depth,
+    ) -> Option<Snapshot> {
+        let path = runs.path.join(name);
+        let run_id = name.to_string_lossy().into_owned();
+        let wrap = |evidence: RunEvidence| {
+            let children = children_of(&evidence);
+            Some(Snapshot { evidence, path: path.clone(), children })
+        };
+        let mut blank = self.blank(runs, run_id);
+        if let Some(kind) = kind.filter(|k| *k != FileKind::Directory) {
+            blank.unsafe_things.push((String::new(), read::describe(kind)));
+            return wrap(blank);
+        }
+        let dir = match self.host.open_dir_at(&runs.dir, name) {
+            Ok(dir) => dir,
+            Err(e) => {
+                let Ok(stat) = self.host.stat_at(&runs.dir, name) else { return None };
+                if stat.kind == FileKind::Directory {
+                    blank.dir_mtime_ms = Some(stat.mtime_ms);
+                    match runs.owner.objection(&stat) {
+                        Some(what) => blank.unsafe_things.push((String::new(), what)),
+                        None => blank.status = FileFact::Unreadable(read::plain(&e)),
+                    }
+                } else {
+                    blank.unsafe_things.push((String::new(), read::describe(stat.kind)));
+                }
+                return wrap(blank);
+            }
+        };
+        if let Ok(stat) = self.host.stat_dir(&dir) {
+            blank.dir_mtime_ms = Some(stat.mtime_ms);
+            blank.dir_mode = stat.mode;
+            if let Some(what) = runs.owner.objection(&stat) {
+                blank.unsafe_things.push((String::new(), what));
+                return wrap(blank);
+            }
+        }
+        let mut pass = self.stable_pass(runs, &dir, &blank, depth);
+        self.add_lives(&mut pass.evidence);
+        let active =
+            pass.evidence.status.value().and_then(StatusView::known_state).is_none_or(|s| {
+                s.is_active()
+                    || pass.evidence.status.value().is_some_and(|v| v.ended_at_ms.is_none())
+            });
+        if active && pass.evidence.life.word.is_gone() {
+            let pid = pass.evidence.status.value().and_then(|s| s.pid);
+            let again = self.stable_pass(runs, &dir, &blank, depth);
+            // The same process is known to be gone; another one needs its own look.
+            let same = again.evidence.status.value().and_then(|s| s.pid) == pid;
+            let (life, startup) = (pass.evidence.life.clone(), pass.evidence.startup_life.clone());
+            pass = again;
+            if same {
+                pass.evidence.life = life;
+                pass.evidence.startup_life = startup;
+            } else {
+                self.add_lives(&mut pass.evidence);
+            }
+        }
+        if depth == Depth::Full {
+            self.add_artifacts(&mut pass.evidence);
+        }
+        wrap(pass.evidence)
+    }
+
+    fn blank(&self, runs: &RunsRoot<H>, run_id: String) -> RunEvidence {
+        RunEvidence {
+            now_ms: self.now_ms,
+            times: self.times,
+            slots: self.locks.slots_of(&run_id),
+            leases: self.locks.leases_of(&run_id),
+            run_id,
+            dir_mtime_ms: None,
+            dir_mode: 0,
+            unsafe_things: Vec::new(),
+            status: FileFact::Absent,
+            candidate: FileFact::Absent,
+            proof: FileFact::Absent,
+            startup: FileFact::Absent,
+            ack: FileFact::Absent,
+            confirm: FileFact::Absent,
+            proceed: FileFact::Absent,
+            events: None,
+            results: Vec::new(),
+            output_bytes: 0,
+            has_runner_logs: false,
+            has_protocol_files: false,
+            foreign_names: Vec::new(),
+            truncated: false,
+            stderr: None,
+            temp: TempFacts::default(),
+            control: ControlFacts::default(),
+            marker: MarkerFacts::default(),
+            life: Life {
+                word: Liveness::NotRecorded,
+                why: "the record names no process".to_owned(),
+            },
+            startup_life: None,
+            pid_shared_with: Vec::new(),
+            session_file_exists: None,
+            cwd_exists: None,
+            split_root: runs.split.clone(),
+            shadowed_by: None,
+            is_nested: runs.nested_under.is_some(),
+            is_dm_store: self.is_dm,
+            config_left: false,
+            unstable: false,
+            host: self.host.system().host.clone(),
+        }
+    }
+
+    /// Passes until the status did not change under one, at most [`limits::SNAPSHOT_RETRIES`] times.
+    fn stable_pass(
+        &self,
+        runs: &RunsRoot<H>,
+        dir: &H::Dir,
+        blank: &RunEvidence,
+        depth: Depth,
+    ) -> Pass {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut pass = self.one_pass(runs, dir, blank.clone(), depth);
+            let now = self.host.stat_at(dir, layout::STATUS.as_ref()).ok();
+            let same = match (&pass.status_stat, &now) {
+                (Some(then), Some(now)) => then.is_same_as(now),
+                (None, None) => true,
+                // A damaged or unsafe status has no handle to compare; its presence is what counts.
+                (None, Some(_)) => pass.evidence.status.is_there(),
+                (Some(_), None) => false,
+            };
+            if same || attempt > limits::SNAPSHOT_RETRIES {
+                pass.evidence.unstable = !same;
+                return pass;
+            }
+        }
+    }
+
+    fn one_pass(&self, runs: &RunsRoot<H>, dir: &H::Dir, mut e: RunEvidence, depth: Depth) -> Pass {
+        let host = self.host;
+        let owner = runs.owner;
+        let listing = list_run(host, dir);
+        let mut status_stat = None;
+        let mut look =
+            Look { host, dir, owner, listing: &listing, unsafe_things: &mut e.unsafe_things };
+        e.status = look.document(
+            &RunEntry::Status,
+            layout::STATUS,
+            limits::STATUS_MAX_BYTES,
+            &mut status_stat,
+            |doc| Ok(StatusView::read(doc)),
+        );
+        let side = limits::SIDECAR_MAX_BYTES;
+        e.proof = look.document(&RunEntry::Proof, layout::PROOF, side, &mut None, Proof::read);
+        e.candidate = look.document(
+            &RunEntry::Candidate,
+            layout::CANDIDATE,
+            side,
+            &mut None,
+            Candidate::read,
+        );
+        let start = limits::STARTUP_MAX_BYTES;
+        e.startup = look.document(&RunEntry::Startup, layout::STARTUP, start, &mut None, |doc| {
+            Ok(StartupMessage::read(doc))
+        });
+        let control = |doc: &Document<'_>| Ok(ControlMessage::read(doc));
+        e.ack = look.document(&RunEntry::Ack, layout::STARTUP_ACK, start, &mut None, control);
+        e.confirm =
+            look.document(&RunEntry::Confirm, layout::STARTUP_CONFIRM, start, &mut None, control);
+        e.proceed =
+            look.document(&RunEntry::Proceed, layout::STARTUP_PROCEED, start, &mut None, control);
+        e.events = look.events(depth);
+        for (entry, name) in [
+            (RunEntry::Control, layout::CONTROL_DIR),
+            (RunEntry::AppendRequests, layout::APPEND_REQUESTS_DIR),
+        ] {
+            if let Some(Some(kind)) =
+                listing.kind(&entry).filter(|k| k.is_some_and(|k| k != FileKind::Directory))
+            {
+                look.unsafe_things.push((name.to_owned(), read::describe(kind)));
+            }
+        }
+        e.has_protocol_files = listing.known;
+        e.has_runner_logs = listing.has(&RunEntry::Stdout) || listing.has(&RunEntry::Stderr);
+        e.truncated = listing.truncated;
+        let session = e.status.value().and_then(|s| s.session_id.clone());
+        for index in &runs.results {
+            let root = &self.results_roots[*index];
+            e.results.extend(root.of_run(host, &e.run_id, session.as_deref(), owner));
+        }
+        if listing.has(&RunEntry::WorkflowResult) {
+            let limit = limits::RESULT_MAX_BYTES;
+            let (fact, _) =
+                read::document(host, dir, layout::WORKFLOW_RESULT, limit, owner, |doc| {
+                    Ok(ResultView::read(doc))
+                });
+            let path = layout::WORKFLOW_RESULT.to_owned();
+            e.results.push(crate::protocol::evidence::ResultFact {
+                place: ResultPlace::Workflow,
+                path,
+                fact,
+            });
+        }
+        if let Some(index) = &runs.active_index {
+            e.marker.index_exists = true;
+            e.marker.marker_mtime_ms =
+                host.stat_at(index, OsStr::new(&e.run_id)).ok().map(|s| s.mtime_ms);
+        }
+        let open = e.status.value().and_then(StatusView::known_state).is_none_or(|s| s.is_active());
+        if open {
+            for name in &listing.output_logs {
+                let stat = host.stat_at(dir, OsStr::new(name));
+                e.output_bytes += stat.map_or(0, |s| s.bytes);
+            }
+            e.config_left = self.has_config(&e.run_id);
+        }
+        if listing.has(&RunEntry::Control) || listing.has(&RunEntry::AppendRequests) {
+            e.control = control_facts(host, dir);
+        }
+        let proven = e.proof.value().is_some();
+        if depth == Depth::Full && listing.has(&RunEntry::Stderr) && !(proven && !open) {
+            e.stderr = stderr_tail(host, dir, owner);
+        }
+        e.temp = temp_facts(host, dir, &e, &listing, owner);
+        e.foreign_names = listing.foreign;
+        Pass { evidence: e, status_stat }
+    }
+
+    fn has_config(&self, run_id: &str) -> bool {
+        let name = format!("{}{run_id}.json", layout::RUNNER_CONFIG_PREFIX);
+        name.len() <= limits::NAME_MAX_BYTES
+            && self
+                .temp_dir
+                .as_ref()
+                .is_some_and(|dir| self.host.stat_at(dir, name.as_ref()).is_ok())
+    }
+
+    /// Judges the processes that the records name.
+    fn add_lives(&self, e: &mut RunEvidence) {
+        let system = self.host.system();
+        if let Some(s) = e.status.value() {
+            // Facts: the host of a run is its own, else that of a lease owner naming it.
+            let lease = e.leases.iter().map(|l| &l.owner).find(|o| Some(o.pid) == s.pid);
+            let any_lease = e.leases.first().map(|l| &l.owner);
+            let mut identity = s.identity.clone();
+            if identity.start_identity.is_none() {
+                identity.start_identity = lease.and_then(|o| o.process_start_identity.clone());
+            }
+            let logged = e
+                .events
+                .as_ref()
+                .and_then(|log| log.started)
+                .and_then(|(pid, at)| at.filter(|_| pid == s.pid));
+            let record = RecordedProcess {
+                pid: s.pid,
+                host: s.hostname.as_deref().or(any_lease.map(|o| &*o.hostname)),
+                pid_namespace: s.pid_namespace.as_deref(),
+                identity,
+                first_named_ms: min_known(s.started_at_ms, logged),
+                last_write_ms: s.last_write_ms(),
+            };
+            e.life = self.judge(&record, system);
+        }
+        let startup_pid = e.startup.value().and_then(|m| m.pid);
+        if let Some(pid) = startup_pid.filter(|_| e.life.word == Liveness::NotRecorded) {
+            let at = e.startup.meta().map(|m| m.mtime_ms);
+            let record = RecordedProcess {
+                pid: Some(pid),
+                host: e.leases.first().map(|l| &*l.owner.hostname),
+                first_named_ms: at,
+                last_write_ms: at,
+                ..RecordedProcess::default()
+            };
+            e.startup_life = Some(self.judge(&record, system));
+        }
+    }
+
+    fn judge(&self, record: &RecordedProcess<'_>, system: &process::SystemFacts) -> Life {
+        if let Some(life) = process::judge_unprobed(record, system) {
+            return life;
+        }
+        let pid = record.pid.unwrap_or_default();
+        process::judge(record, &self.host.process(pid), system)
+    }
+
+    /// Whether what a resume needs is there now. Only looked at, never opened.
+    fn add_artifacts(&self, e: &mut RunEvidence) {
+        let Some(s) = e.status.value() else { return };
+        if s.known_state().is_none_or(|state| state.is_active()) {
+            return;
+        }
+        let exists = |path: &str, kind: FileKind| {
+            let path = std::path::Path::new(path);
+            path.is_absolute() && self.host.stat(path).is_ok_and(|stat| stat.kind == kind)
+        };
+        let session = s
+            .resume_session_file()
+            .or_else(|| e.candidate.value().and_then(|c| c.session_file.as_deref()));
+        let found = session.map(|f| f.ends_with(".jsonl") && exists(f, FileKind::Regular));
+        let cwd = s.cwd.as_deref().map(|dir| exists(dir, FileKind::Directory));
+        e.session_file_exists = found;
+        e.cwd_exists = cwd;
+    }
+}
+
+fn min_known(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Ids of the asynchronous children that a workflow's steps name.
+fn children_of(e: &RunEvidence) -> Vec<String> {
+    let steps = e.status.value().map(|s| s.steps.as_slice()).unwrap_or_default();
+    let named = steps.iter().filter_map(|step| step.run_id.clone());
+    named.filter(|id| *id != e.run_id).take(limits::MAX_STEPS).collect()
+}
+
+fn list_run<H: Host>(host: &H, dir: &H::Dir) -> Listing {
+    let mut listing = Listing { there: Vec::with_capacity(8), ..Listing::default() };
+    let mut seen = 0_usize;
+    let _ = host.list(dir, &mut |entry| {
+        seen += 1;
+        if seen > limits::RUN_DIR_MAX_ENTRIES {
+            listing.truncated = true;
+            return ControlFlow::Break(());
+        }
+        let name = entry.name.to_string_lossy();
+        match RunEntry::of(&name) {
+            RunEntry::Temp(temp) => {
+                listing.known = true;
+                listing.temps.push((name.into_owned(), temp));
+            }
+            RunEntry::Unknown => {
+                if listing.foreign.len() < 100 {
+                    listing.foreign.push(name.into_owned());
+                }
+            }
+            RunEntry::OutputLog(_) => {
+                listing.known = true;
+                if listing.output_logs.len() < limits::MAX_STEPS {
+                    listing.output_logs.push(name.into_owned());
+                }
+            }
+            known => {
+                listing.known = true;
+                listing.there.push((known, entry.kind));
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    listing
+}
+
+/// One look at the files of one directory.
+struct Look<'l, H: Host> {
+    host: &'l H,
+    dir: &'l H::Dir,
+    owner: ExpectedOwner,
+    listing: &'l Listing,
+    unsafe_things: &'l mut Vec<(String, String)>,
+}
+
+impl<H: Host> Look<'_, H> {
+    fn document<T>(
+        &mut self,
+        entry: &RunEntry,
+        name: &str,
+        limit: u64,
+        stat: &mut Option<Stat>,
+        decode: impl FnOnce(&Document<'_>) -> Result<T, crate::protocol::DecodeError>,
+    ) -> FileFact<T> {
+        let Some(kind) = self.listing.kind(entry) else { return FileFact::Absent };
+        let fact = match kind.filter(|k| *k != FileKind::Regular) {
+            // Told by the listing: a pipe or device is not even opened.
+            Some(kind) => FileFact::Unsafe(read::describe(kind)),
+            None => {
+                let (fact, seen) =
+                    read::document(self.host, self.dir, name, limit, self.owner, decode);
+                *stat = seen;
+                fact
+            }
+        };
+        if let FileFact::Unsafe(what) = &fact {
+            self.unsafe_things.push((name.to_owned(), what.clone()));
+        }
+        fact
+    }
+
+    fn events(&mut self, depth: Depth) -> Option<EventSummary> {
+        let kind = self.listing.kind(&RunEntry::Events)?;
+        if let Some(kind) = kind.filter(|k| *k != FileKind::Regular) {
+            self.unsafe_things.push((layout::EVENTS.to_owned(), read::describe(kind)));
+            return None;
+        }
+        let tail = match depth {
+            Depth::Full => limits::EVENTS_TAIL_BYTES,
+            Depth::Row => limits::EVENTS_ROW_TAIL_BYTES,
+        };
+        match read::bytes::<H, ()>(
+            self.host,
+            self.dir,
+            layout::EVENTS,
+            Part::Tail(tail),
+            self.owner,
+        ) {
+            Ok(read) => {
+                let mut summary = event::summarize(&read.bytes, read.from_start);
+                // A row reads less than a report; what is `truncated` must not depend on that.
+                summary.tail_only = read.stat.bytes > limits::EVENTS_TAIL_BYTES;
+                Some(summary)
+            }
+            Err(FileFact::Unsafe(what)) => {
+                self.unsafe_things.push((layout::EVENTS.to_owned(), what));
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+fn stderr_tail<H: Host>(host: &H, dir: &H::Dir, owner: ExpectedOwner) -> Option<StderrTail> {
+    let part = Part::Tail(limits::STDERR_TAIL_BYTES);
+    let read = read::bytes::<H, ()>(host, dir, layout::RUNNER_STDERR_LOG, part, owner).ok()?;
+    let text = String::from_utf8_lossy(&read.bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.len().saturating_sub(limits::STDERR_TAIL_LINES);
+    let kept = lines[first..].join("\n");
+    let skip = kept.chars().count().saturating_sub(limits::STDERR_TAIL_CHARS);
+    let cut = !read.from_start || first > 0 || skip > 0;
+    Some(StderrTail { text: kept.chars().skip(skip).collect(), cut })
+}
+
+fn control_facts<H: Host>(host: &H, run: &H::Dir) -> ControlFacts {
+    let mut facts = ControlFacts::default();
+    let mut note = |dir: &H::Dir, name: &OsStr, label: String| {
+        if let Ok(stat) = host.stat_at(dir, name) {
+            facts.oldest_ms = min_known(facts.oldest_ms, Some(stat.mtime_ms));
+            facts.pending.push(label);
+        }
+    };
+    let queues = [layout::STOP_REQUESTS_DIR, layout::STEER_REQUESTS_DIR];
+    if let Ok(control) = host.open_dir_at(run, layout::CONTROL_DIR.as_ref()) {
+        // Facts C-1: of these only the existence of the path matters, whatever it is.
+        for name in [layout::CONTROL_INTERRUPT, layout::CONTROL_TIMEOUT, layout::CONTROL_STOP] {
+            note(&control, OsStr::new(name), format!("{}/{name}", layout::CONTROL_DIR));
+        }
+        for queue in queues {
+            if let Ok(dir) = host.open_dir_at(&control, queue.as_ref()) {
+                for name in requests(host, &dir) {
+                    let label =
+                        format!("{}/{queue}/{}", layout::CONTROL_DIR, name.to_string_lossy());
+                    note(&dir, &name, label);
+                }
+            }
+        }
+    }
+    if let Ok(dir) = host.open_dir_at(run, layout::APPEND_REQUESTS_DIR.as_ref()) {
+        for name in requests(host, &dir) {
+            let label = format!("{}/{}", layout::APPEND_REQUESTS_DIR, name.to_string_lossy());
+            note(&dir, &name, label);
+        }
+    }
+    facts
+}
+
+/// Names of request files in a queue, sorted and bounded.
+fn requests<H: Host>(host: &H, dir: &H::Dir) -> Vec<OsString> {
+    let mut names = Vec::new();
+    let _ = host.list(dir, &mut |entry| {
+        let name = entry.name.to_string_lossy();
+        if name.ends_with(".json") && !name.starts_with('.') {
+            names.push(entry.name);
+        }
+        if names.len() < 1000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    names.sort_unstable();
+    names
+}
+
+/// How many leftovers are looked at one by one; the rest is only counted.
+const TEMPS_LOOKED_AT: usize = 256;
+
+fn temp_facts<H: Host>(
+    host: &H,
+    dir: &H::Dir,
+    e: &RunEvidence,
+    listing: &Listing,
+    owner: ExpectedOwner,
+) -> TempFacts {
+    let mut facts = TempFacts { count: listing.temps.len() as u64, ..TempFacts::default() };
+    for (name, _) in listing.temps.iter().take(TEMPS_LOOKED_AT) {
+        facts.bytes += host.stat_at(dir, OsStr::new(name)).map_or(0, |s| s.bytes);
+    }
+    let written = e.status.value().and_then(StatusView::last_write_ms);
+    let mut newer: Vec<_> = listing
+        .temps
+        .iter()
+        .filter(|(_, temp)| temp.target.is(layout::STATUS) || temp.target.is(layout::PROOF))
+        .filter(|(_, temp)| match (temp.at_ms, written) {
+            (Some(at), Some(written)) => at > written,
+            _ => true,
+        })
+        .collect();
+    newer.sort_unstable_by_key(|(_, temp)| std::cmp::Reverse(temp.at_ms));
+    // Only a whole document is worth anything to a later repair; a torn one is mere litter.
+    for (name, _) in newer.into_iter().take(16) {
+        let (fact, _) =
+            read::document(host, dir, name, limits::STATUS_MAX_BYTES, owner, |_| Ok(()));
+        if fact.value().is_some() {
+            facts.newer_than_target.push(name.clone());
+        }
+    }
+    facts
+}
