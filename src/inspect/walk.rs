@@ -131,7 +131,11 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
     /// The second half: judges a snapshot with what is known of the other runs.
     pub fn judge(&self, mut snapshot: Snapshot) -> (Snapshot, RunReport) {
         if let Some((pid, run)) = active_pid(&snapshot) {
-            snapshot.evidence.pid_shared_with = self.pids.others(pid, run);
+            // A number that several dead runs had one after the other is no host's; a workflow's is.
+            let workflow = snapshot.evidence.status.value().is_some_and(StatusView::is_workflow);
+            if workflow || !snapshot.evidence.life.word.is_gone() {
+                snapshot.evidence.pid_shared_with = self.pids.others(pid, run);
+            }
         }
         let diagnosis = diagnose(&snapshot.evidence);
         let nested = self.nested.get(&snapshot.evidence.run_id).map_or(&[][..], Vec::as_slice);
