@@ -1,3 +1,5 @@
+//! The library behind the program `runstore`. What follows first is the README.
+//!
 #![doc = include_str!("../README.md")]
 //!
 //! # File overview

@@ -7,13 +7,15 @@
 //! through a macro or a re-export — is left to reviewers.
 //!
 //! The rules: arrows between areas, no I/O in `protocol`, docs on every module, every file declared,
-//! every clause registered and written down, nothing unfinished, no path of somebody's machine, and
-//! files that fit one sitting.
+//! every clause registered, written down and named where it is kept, nothing unfinished, no path of
+//! somebody's machine, and files that fit one sitting.
 
 #![expect(clippy::disallowed_methods, reason = "the repository is read with plain files")]
 
 #[path = "tidy/code.rs"]
 mod code;
+#[path = "tidy/coverage.rs"]
+mod coverage;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/samples.rs"]

@@ -34,6 +34,7 @@ impl Code {
     }
 
     /// Of two codes the more serious: 74, 70, 8, 6, 1, 5, 0.
+    /// Spec: RS-DIAG-31.
     pub(crate) fn worse(self, other: Self) -> Self {
         let rank = |code: Self| match code {
             Self::IO => 7,

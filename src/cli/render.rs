@@ -10,6 +10,7 @@ use runstore::inspect::{LeaseReport, ProblemReport, ResultReport, RunReport, Slo
 use super::exit_code::Code;
 
 /// Makes control characters, and characters that reorder or hide text, visible.
+/// Spec: RS-READ-10.
 pub(crate) fn escape(text: &str) -> String {
     let harmful = |c: char| {
         c.is_control()

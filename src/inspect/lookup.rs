@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use crate::protocol::ids::{self, IdError, RunId};
 use crate::store::host::{FileKind, Host};
-use crate::store::{Depth, Store};
+use crate::store::{Depth, Snapshot, Store};
 
 /// A directory that an id leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ impl std::error::Error for LookupError {
 /// Every directory of a run id: exactly, by tool-call alias, or by a prefix of 8 to 35 characters.
 ///
 /// Several directories of one exact id are all returned, the run itself first: the one with a status.
+/// Spec: RS-DIAG-32.
 ///
 /// # Errors
 /// [`LookupError`].
@@ -93,22 +94,43 @@ fn exact<H: Host>(store: &Store<'_, H>, name: &OsStr) -> Vec<Found> {
     found.into_iter().map(|(_, f)| f).collect()
 }
 
-/// Runs filed under a tool call, each confirmed by its own status: an alias is only a hint.
+/// Runs filed under a tool call, each confirmed by its own status or result: an alias is only a hint.
 fn by_tool_call<H: Host>(store: &Store<'_, H>, id: &str) -> Vec<Found> {
     let mut found = Vec::new();
     for (root, runs) in store.runs_roots.iter().enumerate() {
         for run in runs.tool_call_runs(store.host(), id) {
             let name = OsString::from(&run);
             let snapshot = store.snapshot(runs, &name, None, Depth::Row);
-            let confirmed = snapshot.is_some_and(|s| {
-                s.evidence.status.value().is_some_and(|v| v.tool_call_id.as_deref() == Some(id))
-            });
-            if confirmed {
+            if snapshot.is_some_and(|s| is_called(&s, id)) {
                 found.push(Found { root, name });
             }
         }
     }
+    // The index of the results knows ended runs as well (facts L-14).
+    for (run, by_payload) in store.result_tool_call_runs(id) {
+        if RunId::from_entry(&run).is_err() {
+            continue;
+        }
+        for place in exact(store, OsStr::new(&run)) {
+            let runs = &store.runs_roots[place.root];
+            let confirmed = by_payload
+                || store
+                    .snapshot(runs, &place.name, None, Depth::Row)
+                    .is_some_and(|s| is_called(&s, id));
+            if confirmed && !found.contains(&place) {
+                found.push(place);
+            }
+        }
+    }
     found
+}
+
+/// Whether the status or a result of a run names a tool call.
+fn is_called(snapshot: &Snapshot, id: &str) -> bool {
+    let e = &snapshot.evidence;
+    e.status.value().is_some_and(|v| v.tool_call_id.as_deref() == Some(id))
+        || e.own_results()
+            .any(|r| r.fact.value().is_some_and(|v| v.tool_call_id.as_deref() == Some(id)))
 }
 
 fn by_prefix<H: Host>(store: &Store<'_, H>, prefix: &str) -> Vec<Found> {
@@ -125,6 +147,7 @@ fn by_prefix<H: Host>(store: &Store<'_, H>, prefix: &str) -> Vec<Found> {
     found
 }
 
+/// Spec: RS-LAYOUT-15.
 fn unique<H: Host>(
     store: &Store<'_, H>,
     id: &str,

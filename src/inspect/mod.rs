@@ -9,6 +9,7 @@
 //!
 //! Nothing is changed, locked, held open or signalled.
 //! Spec: chapter 11; the fixed words are those of `protocol::verdict`.
+//! RS-ROLE-03, RS-ROLE-04, RS-RESULT-14.
 
 mod explain;
 mod lookup;

@@ -18,6 +18,7 @@ use crate::store::results::ListedResult;
 use crate::store::{Snapshot, StoreProblem};
 
 /// The report of one run directory.
+/// Spec: RS-DIAG-01.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunReport {
@@ -351,6 +352,7 @@ impl RunReport {
 }
 
 /// The `state` word, verbatim; nothing of a record that could not be decoded.
+/// Spec: RS-STATUS-06.
 fn recorded_state(e: &RunEvidence) -> Option<String> {
     e.status.value().and_then(|s| s.state.as_ref()).map(Open::as_str).map(str::to_owned)
 }
@@ -463,7 +465,8 @@ impl ResultReport {
     /// Puts a listed result into wire form; `None` when it was delivered already.
     pub fn new(listed: &ListedResult, now_ms: i64) -> Option<Self> {
         let view = listed.result.fact.value();
-        if view.is_some_and(|v| v.delivered_at_ms.is_some())
+        if listed.replayed
+            || view.is_some_and(|v| v.delivered_at_ms.is_some())
             || listed.result.place == ResultPlace::Replay
         {
             return None;

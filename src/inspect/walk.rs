@@ -10,7 +10,7 @@ use crate::protocol::status::StatusView;
 use crate::protocol::verdict::Verdict;
 use crate::protocol::{layout, limits};
 use crate::store::host::{FileKind, Host};
-use crate::store::{Depth, Snapshot, Store, StoreProblem};
+use crate::store::{Depth, Routes, Snapshot, Store, StoreProblem};
 
 use super::report::{RunReport, SlotReport};
 
@@ -59,14 +59,23 @@ pub struct Inspection<'s, 'h, H: Host> {
     pids: PidTable,
     /// Nested runs by root run.
     nested: HashMap<String, Vec<String>>,
+    /// What the routes of nested runs say; empty for rows.
+    routes: Routes,
+    /// Nested runs that routes name, by the run that launched them.
+    routed: HashMap<String, Vec<String>>,
     depth: Depth,
 }
 
 impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
     /// Prepares a walk: reads the active index for shared pids and the names of nested runs.
     pub fn new(store: &'s Store<'h, H>, depth: Depth) -> Self {
-        let mut inspection =
-            Self { store, pids: PidTable::default(), nested: HashMap::new(), depth };
+        let routes = if depth == Depth::Full { store.routes() } else { Routes::default() };
+        let mut routed: HashMap<String, Vec<String>> = HashMap::new();
+        for child in &routes.children {
+            routed.entry(child.parent.clone()).or_default().push(child.id.clone());
+        }
+        let (pids, nested) = (PidTable::default(), HashMap::new());
+        let mut inspection = Self { store, pids, nested, routes, routed, depth };
         inspection.index_pids();
         inspection.index_nested();
         inspection
@@ -85,6 +94,7 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         }
     }
 
+    /// Spec: RS-NEST-01.
     fn index_nested(&mut self) {
         for runs in &self.store.runs_roots {
             let Some(root_run) = &runs.nested_under else { continue };
@@ -138,9 +148,41 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
             }
         }
         let diagnosis = diagnose(&snapshot.evidence);
-        let nested = self.nested.get(&snapshot.evidence.run_id).map_or(&[][..], Vec::as_slice);
-        let report = RunReport::new(&snapshot, &diagnosis, nested);
+        let report =
+            RunReport::new(&snapshot, &diagnosis, &self.children(&snapshot.evidence.run_id));
         (snapshot, report)
+    }
+
+    /// Nested runs of a run: those below its directory of nested runs, then those that a route names.
+    fn children(&self, run: &str) -> Vec<String> {
+        let mut children = self.nested.get(run).cloned().unwrap_or_default();
+        for id in self.routed.get(run).into_iter().flatten() {
+            if !children.contains(id) {
+                children.push(id.clone());
+            }
+        }
+        children
+    }
+
+    /// What is wrong with the routes of nested runs, and runs that only a route knows.
+    pub fn route_problems(&self) -> Vec<StoreProblem> {
+        let mut problems = self.routes.problems.clone();
+        for child in self.routes.children.iter().filter(|child| child.has_dir) {
+            let nested = self.nested.get(&child.root);
+            let is_there = nested.is_some_and(|names| names.contains(&child.id))
+                || self.store.runs_roots.iter().any(|runs| {
+                    runs.nested_under.is_none()
+                        && runs.has_name(self.store.host(), OsStr::new(&child.id))
+                });
+            if !is_there {
+                problems.push(StoreProblem {
+                    kind: &finding::NESTED_CHILD_MISSING,
+                    path: child.route.clone(),
+                    text: format!("it names the nested run {}, which has no directory", child.id),
+                });
+            }
+        }
+        problems
     }
 
     /// Walks every run. Runs whose process may be shared with a run that is still to come are judged

@@ -75,6 +75,7 @@ pub struct Instance {
 
 impl Instance {
     /// Reads one record. `member` is its place in the document, for messages.
+    /// Spec: RS-CAND-01, RS-CAND-03.
     ///
     /// # Errors
     /// [`DecodeError::Member`] naming the first member that breaks the rules of facts §5.1.
@@ -250,12 +251,14 @@ impl Candidate {
 
     /// Whether the runner left counts: the launcher's untouched candidate has neither counts nor
     /// writer entries, so `false` says that the runner never came to its last act.
+    /// Spec: RS-CAND-04.
     pub fn has_counts(&self) -> bool {
         self.expected_writers.as_ref().is_some_and(|counts| !counts.is_empty())
             || !self.writers.is_empty()
     }
 
     /// Which form the writer records have; `None` when there is no writer record.
+    /// Spec: RS-CAND-03.
     pub fn writer_dialect(&self) -> Option<WriterDialect> {
         let mut seen = None;
         for instance in self.writers.iter().flat_map(|(_, records)| records) {

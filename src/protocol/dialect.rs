@@ -10,6 +10,7 @@ use super::startup::{Action, StartupState};
 
 /// The name of the dialect, or `unknown`. The names are those of facts §0.1: `p` and `d` families,
 /// `+` for "this or newer", `-` for "this or older".
+/// Spec: RS-ROLE-11, RS-START-19.
 pub fn name(e: &RunEvidence) -> &'static str {
     by_handshake(e).or_else(|| by_members(e)).or_else(|| by_family(e)).unwrap_or("unknown")
 }
@@ -25,7 +26,7 @@ fn by_handshake(e: &RunEvidence) -> Option<&'static str> {
         return Some("p69");
     }
     let old = said == Some(StartupState::Acknowledged) && e.proceed.is_there();
-    old.then(|| if e.is_dm_store { "d4" } else { "p67-" })
+    old.then_some(if e.is_dm_store { "d4" } else { "p67-" })
 }
 
 fn by_members(e: &RunEvidence) -> Option<&'static str> {
@@ -47,6 +48,8 @@ fn by_members(e: &RunEvidence) -> Option<&'static str> {
         return Some(match s.lifecycle_version {
             Some(2) => "p35-p36",
             Some(_) => "p34",
+            // Absent before 0.32; a status made up after a failed launch has neither member.
+            None if s.mode.is_some() && s.started_at_ms.is_some() => "p36-",
             None => return None,
         });
     }

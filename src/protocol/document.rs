@@ -189,6 +189,7 @@ impl<'a> Document<'a> {
     }
 
     /// Parses one JSON object, surrounded by nothing but white space.
+    /// Spec: RS-JSON-04, RS-JSON-08.
     ///
     /// # Errors
     /// As [`Document::from_bytes`].
@@ -225,6 +226,7 @@ impl<'a> Document<'a> {
     }
 
     /// The value of a member; of duplicates the last one (`RS-JSON-05`). Absent and `null` differ.
+    /// Spec: RS-JSON-11, RS-JSON-13.
     pub fn get(&self, key: &str) -> Option<Raw<'a>> {
         self.members.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v)
     }

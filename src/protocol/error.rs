@@ -6,6 +6,7 @@
 use std::fmt;
 
 /// Why bytes are not the document that the protocol needs there.
+/// Spec: RS-JSON-17.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {

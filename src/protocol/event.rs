@@ -26,12 +26,16 @@ pub struct Event {
 }
 
 /// What an event log says in all.
+/// Spec: RS-EVENT-05, RS-EVENT-06, RS-EVENT-07.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventSummary {
     /// Number of lines that are objects with a `type`.
     pub events: u64,
-    /// The last few events, oldest first.
+    /// The last few events of the run's own life (`subagent.…`), oldest first.
     pub last: Vec<Event>,
+    /// The newest of the other events: children log by the hundred, and only their newest tells how
+    /// far the work came.
+    pub last_of_child: Option<Event>,
     /// `ts` of the newest event.
     pub newest_ms: Option<i64>,
     /// The pid and time of the first `subagent.run.started`.
@@ -60,6 +64,7 @@ const LAST_EVENTS: usize = 5;
 const MAX_CORRUPT: usize = 100;
 
 /// Reads a log, or its tail. `from_start` says whether `bytes` begin at the start of the file.
+/// Spec: RS-EVENT-01, RS-EVENT-02, RS-EVENT-03, RS-EVENT-04.
 pub fn summarize(bytes: &[u8], from_start: bool) -> EventSummary {
     let mut summary = EventSummary { tail_only: !from_start, ..EventSummary::default() };
     let mut rest = bytes;
@@ -129,6 +134,10 @@ impl EventSummary {
             _ if kind.starts_with("subagent.step.") => self.begun = true,
             _ => {}
         }
+        if !event.kind.starts_with("subagent.") {
+            self.last_of_child = Some(event);
+            return;
+        }
         if self.last.len() == LAST_EVENTS {
             self.last.remove(0);
         }
@@ -171,8 +180,9 @@ mod tests {
 
     #[test]
     fn only_the_last_few_events_are_kept() {
-        let log = "{\"type\":\"x\"}\n".repeat(50);
+        let log = "{\"type\":\"subagent.x\"}\n{\"type\":\"turn_end\"}\n".repeat(50);
         let s = summarize(log.as_bytes(), true);
-        assert_eq!((s.events, s.last.len()), (50, LAST_EVENTS));
+        assert_eq!((s.events, s.last.len()), (100, LAST_EVENTS));
+        assert_eq!(s.last_of_child.map(|e| e.kind).as_deref(), Some("turn_end"));
     }
 }

@@ -5,6 +5,7 @@
 //! "unreadable" and "damaged" stay four different answers.
 
 use super::candidate::Candidate;
+use super::config::RunnerConfig;
 use super::error::DecodeError;
 use super::event::EventSummary;
 use super::lease::LeaseOwner;
@@ -28,6 +29,7 @@ pub struct FileMeta {
 }
 
 /// One file of the protocol, as found.
+/// Spec: RS-CAND-02, RS-PROOF-04.
 #[derive(Clone, Debug, Default)]
 pub enum FileFact<T> {
     /// The name is not there.
@@ -112,7 +114,9 @@ pub struct ResultFact {
 pub struct TempFacts {
     /// Number of leftovers.
     pub count: u64,
-    /// Their size in all.
+    /// How many of them were looked at one by one.
+    pub measured: u64,
+    /// The size of those in all.
     pub bytes: u64,
     /// Names of leftovers that were begun after the last completed write of their target.
     pub newer_than_target: Vec<String>,
@@ -125,6 +129,10 @@ pub struct ControlFacts {
     pub pending: Vec<String>,
     /// Modification time of the oldest one.
     pub oldest_ms: Option<i64>,
+    /// Those of them that a runner would remove and ignore, with the reason.
+    pub invalid: Vec<(String, String)>,
+    /// Names of closed markers beside pending requests of their kind.
+    pub closed: Vec<&'static str>,
 }
 
 /// The run's name in the active-run index.
@@ -156,6 +164,28 @@ pub struct LeaseFact {
     pub owner: LeaseOwner,
     /// Why it is held, or `None` when it is demonstrably stale.
     pub held_because: Option<String>,
+}
+
+/// What a look at the run of an asynchronous step showed. Such a run is judged for itself; here it
+/// only matters for the workflow that waits for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChildFact {
+    /// The run that the step names.
+    pub run_id: String,
+    /// Whether it has a directory beside the workflow's.
+    pub found: bool,
+    /// Whether it has a status, readable or not.
+    pub has_status: bool,
+    /// Its recorded state, verbatim; `None` without a readable status.
+    pub state: Option<String>,
+    /// Whether that state is an end that gives a slot free.
+    pub has_ended: bool,
+    /// Whether its status names a runner instance.
+    pub bound: bool,
+    /// Whether its status says `not-started` with an error.
+    pub failed_to_start: bool,
+    /// Whether its proof is observed, for it and that instance.
+    pub observed: bool,
 }
 
 /// The end of `runner.stderr.log`, already bounded.
@@ -197,10 +227,16 @@ pub struct RunEvidence {
     pub confirm: FileFact<ControlMessage>,
     /// `runner-startup-proceed.json`.
     pub proceed: FileFact<ControlMessage>,
+    /// Permission bits of `events.jsonl`; 0 when it was not opened.
+    pub events_mode: u32,
     /// `events.jsonl`, or `None` when there is none.
     pub events: Option<EventSummary>,
-    /// Results found for the run, best evidence first.
+    /// Results found for the run, best evidence first. A replay is only here while it is valid.
     pub results: Vec<ResultFact>,
+    /// Replays that are evidence of nothing: path relative to the store root, and why.
+    pub unused_replays: Vec<(String, String)>,
+    /// Whether a results area is there that could not be entered, so that a result may lie in it.
+    pub results_unread: bool,
     /// Size of all `output-<i>.log` files.
     pub output_bytes: u64,
     /// Whether the runner's log files exist: a spawn was at least attempted.
@@ -227,6 +263,9 @@ pub struct RunEvidence {
     pub life: Life,
     /// Of the process that `runner-startup.json` names, when the status names none.
     pub startup_life: Option<Life>,
+    /// The runs of a workflow's asynchronous steps, where the workflow has a slot or has lost its
+    /// host; bounded by [`limits::CHILDREN_LOOKED_AT`].
+    pub children: Vec<ChildFact>,
     /// Other active runs that record the same pid.
     pub pid_shared_with: Vec<String>,
     /// Whether the session file that a resume needs exists; `None` when none is named.
@@ -243,8 +282,28 @@ pub struct RunEvidence {
     pub is_dm_store: bool,
     /// Whether an `async-cfg-<run>.json` is still there.
     pub config_left: bool,
+    /// What that configuration says; absent where it was not read.
+    pub config: FileFact<RunnerConfig>,
     /// Whether files kept changing while they were read.
     pub unstable: bool,
     /// Host name of the observing side.
     pub host: String,
+}
+
+impl RunEvidence {
+    /// The results that may be taken for the run's own: not those that name another run or another
+    /// session (`RS-RESULT-04`). What cannot be read names nobody, so it stays.
+    pub fn own_results(&self) -> impl Iterator<Item = &ResultFact> {
+        self.results.iter().filter(|result| self.foreign_name(result).is_none())
+    }
+
+    /// The member and value by which a result names another run or session than this one.
+    pub fn foreign_name<'r>(&self, result: &'r ResultFact) -> Option<(&'static str, &'r str)> {
+        let view = result.fact.value()?;
+        let session = self.status.value().and_then(|s| s.session_id.as_deref());
+        let other_run = view.run_id.as_deref().filter(|id| *id != self.run_id);
+        let other_session =
+            view.session_id.as_deref().filter(|id| session.is_some_and(|own| own != *id));
+        other_run.map(|id| ("run", id)).or(other_session.map(|id| ("session", id)))
+    }
 }

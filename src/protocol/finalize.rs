@@ -244,6 +244,7 @@ pub struct StepSeen<'a> {
 ///
 /// A step whose expected count is 0 had no separate writer process and says `not-started`, even if
 /// its work was done inside the runner.
+/// Spec: RS-PROOF-07.
 pub fn step_overlays(
     proof: &Proof,
     candidate: Option<&Candidate>,

@@ -134,7 +134,7 @@ findings! {
     LOG_LARGE = "log-large", Note, ["RS-FLAG-21"],
         "The event log is longer than what is read of it; only its end was.",
         "Counts and the first events are not known.";
-    LOG_BUDGET = "log-budget", Note, ["RS-FLAG-21"],
+    LOG_BUDGET = "log-budget", Note, ["RS-EVENT-05"],
         "The writer stopped logging child events at its own budget.",
         "Lifecycle events are still there.";
     TEMP_LITTER = "temp-litter", Note, ["RS-LAYOUT-25", "RS-FLAG-16"],
@@ -194,6 +194,21 @@ findings! {
     MARKER_ORPHAN = "marker-orphan", Note, ["RS-FLAG-17"],
         "The active index names a run that has no directory.",
         "Peers remove it when they list runs.";
+    REPLAY_UNUSED = "replay-unused", Note, ["RS-RESULT-13"],
+        "A completion replay is not evidence of a delivery: it has expired, names another run or session, or is damaged.",
+        "Nothing. Its owner removes it at its next look; the result itself decides.";
+    NESTED_ROUTE_INVALID = "nested-route-invalid", Warning, ["RS-NEST-03", "RS-NEST-04"],
+        "A route of nested runs, its index entry or its registry is not what the protocol needs, so it was not used.",
+        "Nested runs are judged by their own directories. Only the names of children may be missing.";
+    NESTED_ROUTE_OUTSIDE = "nested-route-outside", Error, ["RS-NEST-07"],
+        "An index entry of a nested route leads outside the directory of routes. It was not followed.",
+        "Find out who wrote it.";
+    NESTED_EVENT_IGNORED = "nested-event-ignored", Warning, ["RS-NEST-03", "RS-NEST-04"],
+        "An event of a nested route is of another root or token, too large, not a plain file or not JSON. It says nothing.",
+        "Nothing. Readers pass it over each time until somebody removes it.";
+    NESTED_CHILD_MISSING = "nested-child-missing", Note, ["RS-NEST-06", "RS-NEST-08"],
+        "A route names a nested run with a directory of its own, and the store has none of that name.",
+        "The route is only news of the run. Look for its directory, or take it as removed.";
     SAME_MOMENT = "same-moment", Note, ["RS-DIAG-04"],
         "Several runs lost their process within the same second: one event ended them all.",
         "Look for what happened then: a reboot, a closed session, a killed group.";

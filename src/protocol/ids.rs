@@ -13,11 +13,13 @@ use std::fmt;
 use super::{layout, limits};
 
 /// The name of a run directory, safe to join to a runs root.
+/// Spec: RS-LAYOUT-08.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(String);
 
 impl RunId {
     /// Takes an id that somebody supplied. Facts L-10, L-11, L-13.
+    /// Spec: RS-LAYOUT-10, RS-LAYOUT-11.
     ///
     /// # Errors
     /// [`IdError`] naming the first rule that the text breaks.
@@ -36,6 +38,7 @@ impl RunId {
 
     /// Takes the name of an entry of a runs root. Looser than [`RunId::parse`], because a run that
     /// is there is reported even under a name that nobody would be allowed to ask for.
+    /// Spec: RS-LAYOUT-13, RS-LAYOUT-18.
     ///
     /// # Errors
     /// [`IdError`] when the name is too long, belongs to the store itself, or is no single segment.
@@ -82,6 +85,7 @@ impl fmt::Display for RunId {
 /// Whether a lookup may take the text as the beginning of an id: long enough to be meant, shorter
 /// than a whole id, and itself acceptable as one. The length counts UTF-16 units, as the reference
 /// readers do. Facts L-12.
+/// Spec: RS-LAYOUT-14.
 pub fn is_prefix_candidate(text: &str) -> bool {
     let length = text.encode_utf16().count();
     (limits::ID_PREFIX_MIN..limits::ID_PREFIX_BELOW).contains(&length) && RunId::parse(text).is_ok()

@@ -151,18 +151,21 @@ pub const OWNER: &str = "owner.json";
 pub const SLOT_CLAIM: &str = "capacity.claim";
 
 /// Names in a runs root that are not runs. Facts §1.3.
+/// Spec: RS-LAYOUT-18.
 pub fn is_reserved_in_runs_root(name: &str) -> bool {
     matches!(name, ACTIVE_INDEX | TERMINAL_INDEX | OWN_DIR) || name.starts_with(DELETING_RUN_PREFIX)
 }
 
 /// The process number in the name of a sibling that a process fell back to when `base` refused it:
 /// `BASE-DIGITS`. Facts L-6.
+/// Spec: RS-LAYOUT-05, RS-LAYOUT-06.
 pub fn fallback_pid(name: &str, base: &str) -> Option<u64> {
     let digits = name.strip_prefix(base)?.strip_prefix('-')?;
     decimal(digits).filter(|pid| *pid > 0)
 }
 
 /// What an entry of a run directory is meant to be, told from its name.
+/// Spec: RS-LAYOUT-20, RS-LAYOUT-24.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunEntry {
@@ -258,6 +261,7 @@ impl RunEntry {
 
     /// Whether a launcher lays the entry down before it starts a process, so that it is no sign of
     /// one. The unfinished replacement of such a file counts as well.
+    /// Spec: RS-START-12.
     pub fn is_preparation(&self) -> bool {
         match self {
             Self::RecoveryDescriptor

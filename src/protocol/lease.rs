@@ -123,6 +123,7 @@ pub enum LeaseState {
 
 impl LeaseState {
     /// Judges what was found: whether the directory exists, and the owner record if there is one.
+    /// Spec: RS-LEASE-01.
     pub fn of(directory: bool, owner: Option<Result<LeaseOwner, DecodeError>>) -> Self {
         match owner {
             _ if !directory => Self::Free,
@@ -185,6 +186,7 @@ impl Staleness {
 
 /// Whether a lease is demonstrably stale: same host, owner gone, and no writer left or possibly
 /// about to start. Facts K-5.
+/// Spec: RS-LEASE-02, RS-LEASE-03, RS-LEASE-04, RS-LEASE-06.
 pub fn staleness(owner: &LeaseOwner, facts: &LeaseFacts<'_>) -> Staleness {
     if owner.hostname != facts.our_host {
         return Staleness::Held { why: "its owner is on another host" };
@@ -212,6 +214,7 @@ pub fn staleness(owner: &LeaseOwner, facts: &LeaseFacts<'_>) -> Staleness {
 /// Identities of different schemes (`linux:`, `runtime:`) measure different things, so their
 /// difference shows nothing. The existing readers take it for another process; that can set aside the
 /// lease of a live owner, which is the one error that this lease exists to prevent.
+/// Spec: RS-LEASE-05, RS-LEASE-08.
 fn gone(recorded: Option<&str>, seen: ProcessSeen<'_>) -> bool {
     match seen.alive {
         Alive::No => true,

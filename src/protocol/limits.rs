@@ -1,4 +1,4 @@
-//! Every bound, with its reason. Sizes in bytes, times in milliseconds.
+//! Every bound, with its reason. Sizes in bytes, times in milliseconds. Spec: RS-READ-13.
 
 /// Largest `status.json` or result payload that is read (facts Z-41).
 pub const STATUS_MAX_BYTES: u64 = 16 << 20;
@@ -22,11 +22,24 @@ pub const STDERR_TAIL_CHARS: usize = 4000;
 /// what a recursive reader of another language survives.
 pub const MAX_DEPTH: usize = 128;
 /// Most entries of one run directory that are looked at; the rest is counted as `truncated`.
+/// Spec: RS-READ-04.
 pub const RUN_DIR_MAX_ENTRIES: usize = 100_000;
 /// Most steps of one status that are looked at.
 pub const MAX_STEPS: usize = 10_000;
+/// Most runs of asynchronous steps that are looked at for one workflow.
+pub const CHILDREN_LOOKED_AT: usize = 64;
 /// Most control requests, slots per pool or leases that are read one by one.
 pub const MAX_SMALL_RECORDS: usize = 10_000;
+/// Most requests of one control queue whose content is looked at: what a runner would do with the
+/// first ones tells what is wrong with their client.
+pub const REQUESTS_READ: usize = 100;
+/// Largest runner configuration that is read: prompts and skills of all steps.
+pub const CONFIG_MAX_BYTES: u64 = 16 << 20;
+/// Most nested routes of one store that are read.
+pub const MAX_ROUTES: usize = 1000;
+/// Most event files of one route that nobody folded in and that are read (facts Q-43: the registry
+/// remembers as many).
+pub const ROUTE_EVENTS: usize = 1000;
 /// Longest file name of the supported file systems.
 pub const NAME_MAX_BYTES: usize = 255;
 /// Longest stem of a name that gets `.json` appended.
@@ -38,9 +51,11 @@ pub const ID_PREFIX_BELOW: usize = 36;
 /// Times a run is read again when a file changed while it was read.
 pub const SNAPSHOT_RETRIES: usize = 4;
 /// Newest `lifecycleArtifactVersion` that is understood.
+/// Spec: RS-ROLE-07.
 pub const LIFECYCLE_VERSION: i64 = 3;
 
 /// Grace for a directory without a status, counted from its modification time.
+/// Spec: RS-DIAG-15.
 pub const MISSING_STATUS_GRACE_MS: i64 = 10_000;
 /// Grace for a run that only the memory of its launcher knows (facts §8.1).
 pub const STARTED_GRACE_MS: i64 = 1_000;

@@ -41,6 +41,7 @@ fn stamp(ms: f64) -> String {
 }
 
 /// The content of a terminal marker. Facts X-21.
+/// Spec: RS-INDEX-08.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TerminalEntry {
     /// The run.
@@ -152,6 +153,7 @@ pub fn age_ms(now_ms: i64, modified_ms: i64) -> i64 {
 
 /// Judges an active marker beside the reconciled status, the proof beside it, and the marker's age.
 /// An unknown state word counts as not active. Facts X-8, S-27, S-28.
+/// Spec: RS-INDEX-04, RS-INDEX-05.
 pub fn judge_active(status: &MarkedStatus, proof_observed: bool, age_ms: i64) -> ActiveVerdict {
     let waiting_for = match status {
         MarkedStatus::NotARun => return ActiveVerdict::Release(ReleaseReason::NotARun),
@@ -200,6 +202,7 @@ pub struct TerminalStatus {
 
 /// Judges a terminal marker found in the directory of `session_id`. Duplicates of one run are the
 /// caller's to see. Facts X-24.
+/// Spec: RS-INDEX-11.
 pub fn judge_terminal(
     entry: &TerminalEntry,
     session_id: &str,

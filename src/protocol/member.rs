@@ -9,6 +9,7 @@ use super::document::{Document, Raw};
 use super::error::DecodeError;
 
 /// Requires `version` to be the number 1, however it is spelled.
+/// Spec: RS-ROLE-09.
 pub(super) fn version_one(doc: &Document<'_>) -> Result<(), DecodeError> {
     let one = doc.get("version").and_then(Raw::number) == Some(1.0);
     one.then_some(()).ok_or_else(|| DecodeError::member("version", "the number 1"))

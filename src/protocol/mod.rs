@@ -7,6 +7,8 @@
 //! with plain values. The normative text is `spec/`; each item names its clause.
 
 pub mod candidate;
+pub mod config;
+pub mod control;
 pub mod diagnose;
 pub mod dialect;
 pub mod document;
@@ -16,16 +18,21 @@ pub mod evidence;
 pub mod finalize;
 pub mod finding;
 pub mod ids;
+pub mod index_entry;
 pub mod layout;
 pub mod lease;
 pub mod limits;
 pub mod liveness;
 pub mod marker;
 mod member;
+pub mod nested;
+pub mod nested_summary;
 pub mod open;
 pub mod process;
 pub mod proof;
 pub mod reconcile;
+pub mod recovery;
+pub mod replay;
 pub mod result;
 pub mod segment;
 pub mod slot;

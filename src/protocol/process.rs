@@ -33,6 +33,7 @@ words! {
 
 impl Liveness {
     /// Whether the recorded process is demonstrably gone. Unknown is never dead.
+    /// Spec: RS-DIAG-02.
     pub fn is_gone(self) -> bool {
         matches!(self, Self::Dead | Self::Reused)
     }
@@ -154,6 +155,7 @@ impl Life {
 }
 
 /// Whether a probe of this record's pid on this system would mean anything; if not, the answer.
+/// Spec: RS-LIVE-02, RS-LIVE-03, RS-LIVE-04, RS-STATUS-15.
 pub fn judge_unprobed(record: &RecordedProcess<'_>, system: &SystemFacts) -> Option<Life> {
     let Some(pid) = record.pid else {
         return Some(Life::new(Liveness::NotRecorded, "the record names no process"));
@@ -183,6 +185,7 @@ pub fn judge_unprobed(record: &RecordedProcess<'_>, system: &SystemFacts) -> Opt
 
 /// Judges one record against what the system shows. Pure; call [`judge_unprobed`] first and probe
 /// only when it has no answer (this function asks it again).
+/// Spec: RS-LIVE-01, RS-LIVE-05, RS-LIVE-10, RS-LIVE-11.
 pub fn judge(record: &RecordedProcess<'_>, seen: &ProcessSeen, system: &SystemFacts) -> Life {
     if let Some(life) = judge_unprobed(record, system) {
         return life;
@@ -202,38 +205,37 @@ pub fn judge(record: &RecordedProcess<'_>, seen: &ProcessSeen, system: &SystemFa
     }
 }
 
+/// Spec: RS-LIVE-06, RS-LIVE-07, RS-LIVE-08, RS-LIVE-09.
 fn judge_present(
     pid: i64,
     record: &RecordedProcess<'_>,
     seen: &ProcessSeen,
     system: &SystemFacts,
 ) -> Life {
-    if let (Some(recorded), Some(own)) = (&record.identity.boot_id, &system.boot_id) {
-        if recorded != own {
-            let why =
-                format!("pid {pid} was recorded in an earlier boot; its holder now is another");
-            return Life::new(Liveness::Reused, why);
-        }
+    if let (Some(recorded), Some(own)) = (&record.identity.boot_id, &system.boot_id)
+        && recorded != own
+    {
+        let why = format!("pid {pid} was recorded in an earlier boot; its holder now is another");
+        return Life::new(Liveness::Reused, why);
     }
     // Before any comparison of ticks: they restart at zero with each boot.
-    if let (Some(last), Some(boot)) = (record.last_write_ms, system.boot_time_ms) {
-        if last + limits::START_SLACK_MS < boot {
-            let why = format!(
-                "the record is older than this boot ({last} < {boot}), so pid {pid} was reused"
-            );
-            return Life::new(Liveness::Reused, why);
-        }
+    if let (Some(last), Some(boot)) = (record.last_write_ms, system.boot_time_ms)
+        && last + limits::START_SLACK_MS < boot
+    {
+        let why = format!(
+            "the record is older than this boot ({last} < {boot}), so pid {pid} was reused"
+        );
+        return Life::new(Liveness::Reused, why);
     }
-    // The inode first: start ticks alone are equal in most quick reuses.
-    if let (Some(recorded), Some(now)) = (record.identity.pidfd_inode, seen.pidfd_inode) {
-        return if recorded == now {
-            Life::new(Liveness::Live, format!("pid {pid} has the recorded process identity"))
-        } else {
-            Life::new(Liveness::Reused, format!("pid {pid} was reused: its identity differs"))
-        };
+    // Whatever is recorded has to be equal: start ticks alone are equal in most quick reuses, and an
+    // inode may come again after a boot.
+    let inodes = record.identity.pidfd_inode.zip(seen.pidfd_inode);
+    if inodes.is_some_and(|(recorded, now)| recorded != now) {
+        let why = format!("pid {pid} was reused: its identity differs");
+        return Life::new(Liveness::Reused, why);
     }
     let comparable = record.identity.start_identity.as_deref().filter(|s| s.starts_with("linux:"));
-    if let (Some(recorded), Some(now)) = (comparable, seen.start_identity.as_deref()) {
+    if let Some((recorded, now)) = comparable.zip(seen.start_identity.as_deref()) {
         return if recorded == now {
             Life::new(Liveness::Live, format!("pid {pid} has the recorded start ({now})"))
         } else {
@@ -241,14 +243,18 @@ fn judge_present(
             Life::new(Liveness::Reused, why)
         };
     }
+    if inodes.is_some() {
+        let why = format!("pid {pid} has the recorded process identity");
+        return Life::new(Liveness::Live, why);
+    }
     let Some(start) = seen.start_ms else {
         return Life::new(Liveness::Unknown, format!("the start of pid {pid} cannot be read"));
     };
-    if let Some(first) = record.first_named_ms {
-        if start <= first + limits::START_SLACK_MS {
-            let why = format!("pid {pid} started at {start}, before the record first named it");
-            return Life::new(Liveness::Live, why);
-        }
+    if let Some(first) = record.first_named_ms
+        && start <= first + limits::START_SLACK_MS
+    {
+        let why = format!("pid {pid} started at {start}, before the record first named it");
+        return Life::new(Liveness::Live, why);
     }
     match record.last_write_ms {
         Some(last) if start > last + limits::REUSE_MARGIN_MS => Life::new(
@@ -337,6 +343,10 @@ mod tests {
         assert_eq!(word(&r, &present(T + 9_000_000_000)), Liveness::Live);
         r.identity.pidfd_inode = Some(98);
         assert_eq!(word(&r, &present(T)), Liveness::Reused);
+        r.identity.pidfd_inode = Some(99);
+        assert_eq!(word(&r, &present(T)), Liveness::Live, "both are equal");
+        r.identity.start_identity = Some("linux:501".into());
+        assert_eq!(word(&r, &present(T)), Liveness::Reused, "an equal inode alone is not enough");
     }
 
     #[test]

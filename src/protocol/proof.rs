@@ -103,6 +103,7 @@ pub struct Proof {
 
 impl Proof {
     /// Reads a proof.
+    /// Spec: RS-PROOF-01, RS-PROOF-02.
     ///
     /// # Errors
     /// [`DecodeError::Member`] naming the first member that breaks the rules of facts §5.2.
@@ -214,6 +215,7 @@ impl Proof {
 
     /// What the existing implementations make of a read: the proof when it is valid and belongs to
     /// the expected run and runner, otherwise [`Proof::write_failed`].
+    /// Spec: RS-PROOF-03.
     pub fn or_unknown(
         read: Result<Self, DecodeError>,
         run_id: Option<&str>,

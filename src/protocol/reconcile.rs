@@ -244,6 +244,7 @@ pub fn check_models(doc: &Document<'_>, list: &str) -> Result<(), DecodeError> {
 }
 
 /// The state that a result names. Facts Q-20.
+/// Spec: RS-RESULT-05.
 pub fn result_state(result: &Document<'_>) -> RunState {
     if result.get("success").and_then(Raw::boolean) == Some(true) {
         return RunState::Complete;

@@ -26,10 +26,12 @@ words! {
 /// What a result payload claims, as far as it decides anything.
 #[derive(Clone, Debug, Default)]
 pub struct ResultView {
-    /// `id`, else `runId`.
+    /// `runId`, else `id`.
     pub run_id: Option<String>,
     /// `sessionId`.
     pub session_id: Option<String>,
+    /// `toolCallId`: the host's id of the call that launched the run.
+    pub tool_call_id: Option<String>,
     /// The outcome per facts Q-20; `None` when nothing names one.
     pub outcome: Option<RunState>,
     /// `timestamp`, or `completedAt` of a replay.
@@ -67,8 +69,9 @@ impl ResultView {
             })
         });
         Self {
-            run_id: text("id").or_else(|| text("runId")),
+            run_id: text("runId").or_else(|| text("id")),
             session_id: text("sessionId").filter(|s| !s.is_empty()),
+            tool_call_id: text("toolCallId"),
             outcome: outcome_of(doc),
             at_ms: doc.get("timestamp").and_then(Raw::instant_ms),
             delivered_at_ms: doc.get("notificationDeliveredAt").and_then(Raw::instant_ms),

@@ -70,6 +70,7 @@ impl From<&str> for SegmentInput {
 /// digest of [`HASH_PREFIX`] and 64 digits, whatever the limit. Facts.
 ///
 /// `max_bytes` is 255 for a whole name and 250 for a name that gets `.json` appended.
+/// Spec: RS-SEG-02, RS-SEG-03.
 pub fn encode(value: &SegmentInput, max_bytes: usize) -> String {
     if value.well_formed {
         let encoded = percent_encode(&value.text);
@@ -87,6 +88,7 @@ pub fn encode_str(value: &str, max_bytes: usize) -> String {
 
 /// The names under which a reader of the result indexes looks for an id: the current one, then the
 /// historical one where it is another and was possible. Facts X-34.
+/// Spec: RS-SEG-04.
 pub fn aliases(value: &SegmentInput, max_bytes: usize) -> Vec<String> {
     let current = encode(value, max_bytes);
     let historical = value
@@ -99,6 +101,7 @@ pub fn aliases(value: &SegmentInput, max_bytes: usize) -> Vec<String> {
 /// Percent-encoding of the UTF-8 text that leaves ASCII letters, digits and `-_.!~*'()` alone, with
 /// upper-case digits. Completion replays, output archives and nested route indexes use it without
 /// further rule (facts ).
+/// Spec: RS-SEG-01.
 pub fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for b in text.bytes() {

@@ -158,6 +158,7 @@ pub struct SlotEvidence<'a> {
 }
 
 /// Whether a slot is released.
+/// Spec: RS-SLOT-06.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotVerdict {
     /// Released or retained.
@@ -191,6 +192,7 @@ pub fn verdict(owner: &SlotOwner, evidence: &SlotEvidence<'_>) -> SlotVerdict {
 }
 
 /// Facts K-29: the first row that applies decides.
+/// Spec: RS-SLOT-04, RS-SLOT-07.
 fn runner_verdict(owner: &SlotOwner, evidence: &SlotEvidence<'_>) -> SlotVerdict {
     let Some(status) = &evidence.status else {
         return SlotVerdict::retain(1, "the status is missing or unreadable");
@@ -248,6 +250,7 @@ fn abandoned_verdict(status: &SlotStatus<'_>, evidence: &SlotEvidence<'_>) -> Sl
 }
 
 /// Facts K-31: everything must hold.
+/// Spec: RS-SLOT-05.
 fn workflow_verdict(owner: &SlotOwner, evidence: &SlotEvidence<'_>) -> SlotVerdict {
     let Some(status) = &evidence.status else {
         return SlotVerdict::retain(21, "the status is missing or unreadable");

@@ -49,6 +49,7 @@ words! {
 /// The actions that runners without the confirm step know (facts U-23).
 pub const ACTIONS_WITHOUT_CONFIRM: &[Action] = &[Action::Ack, Action::Proceed];
 /// The actions that runners with the confirm step know (facts U-23).
+/// Spec: RS-START-08.
 pub const ACTIONS_WITH_CONFIRM: &[Action] = &[Action::Ack, Action::Confirm, Action::Proceed];
 
 /// Pause between two polls of either side, in milliseconds.
@@ -59,6 +60,7 @@ pub const LAUNCHER_BUDGET_MS: u64 = 10_000;
 pub const RUNNER_BUDGET_MS: u64 = 30_000;
 
 /// `runner-startup.json`, read leniently: a member of a wrong type counts as absent.
+/// Spec: RS-START-02, RS-START-04, RS-START-05.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartupMessage {
     /// The state, known or not.
@@ -173,6 +175,7 @@ impl std::error::Error for LauncherFailure {
 ///
 /// `token` is the one learnt from *ready*, or `None` while waiting for it. A reported error wins over
 /// everything; any state but the expected one, later ones included, is waited on. Facts U-30.
+/// Spec: RS-START-09.
 pub fn read_startup(
     file: Option<&[u8]>,
     expected: StartupState,
@@ -257,6 +260,7 @@ impl std::error::Error for RunnerFailure {
 ///
 /// The token is looked at before the action, so that a stranger's file never counts as a step.
 /// `known` is what the dialect of this runner knows. Facts U-22.
+/// Spec: RS-START-07.
 pub fn read_control(
     file: Option<&[u8]>,
     token: &str,

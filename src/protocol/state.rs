@@ -59,6 +59,7 @@ words! {
         /// Ended with success.
         Complete = "complete",
         /// The same, as older writers spell it.
+        /// Spec: RS-STATUS-17.
         Completed = "completed",
         /// Ended without success.
         Failed = "failed",

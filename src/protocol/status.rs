@@ -4,7 +4,7 @@
 //! version, so a view never fails on what it does not know. It takes the members that decide
 //! something, notes every member whose type the protocol needs and does not get ([`StatusView::damage`]),
 //! and leaves the rest where it is. Whoever rewrites the file patches the
-//! [`Document`](super::Document), never this view.
+//! [`Document`], never this view.
 //!
 //! Not promised: that the values are true. A status is a claim of its last writer.
 //! Spec: chapter 04, RS-STATUS-*.
@@ -52,6 +52,8 @@ pub struct StatusView {
     pub last_activity_ms: Option<i64>,
     /// `deadlineAt`.
     pub deadline_at_ms: Option<i64>,
+    /// `timeoutMs`, a duration.
+    pub timeout_ms: Option<i64>,
     /// `displayDismissedAt`.
     pub dismissed_at_ms: Option<i64>,
     /// `error`, when it is a non-empty string.
@@ -65,11 +67,14 @@ pub struct StatusView {
     /// `parentWorkflowRunId`.
     pub parent_workflow_run_id: Option<String>,
     /// `stopped`.
+    /// Spec: RS-STATUS-09.
     pub stopped: bool,
     /// `timedOut`.
     pub timed_out: bool,
-    /// `steps`.
+    /// `steps`, at most [`limits::MAX_STEPS`] of them.
     pub steps: Vec<StepView>,
+    /// Whether there are more steps than that.
+    pub has_more_steps: bool,
     /// The overlay copy of the proof, as it reads.
     pub overlay: Option<Result<Proof, DecodeError>>,
     /// Whether any step has `requestedModel` (0.68 and later).
@@ -87,6 +92,7 @@ pub struct StatusView {
 }
 
 /// What one step claims.
+/// Spec: RS-STATUS-18.
 #[derive(Clone, Debug, Default)]
 pub struct StepView {
     /// `agent`.
@@ -153,6 +159,7 @@ impl<'a> Members<'_, 'a> {
 
 impl StatusView {
     /// Reads the members that matter. Never fails: what is wrong is in [`StatusView::damage`].
+    /// Spec: RS-STATUS-01, RS-STATUS-02.
     pub fn read(doc: &Document<'_>) -> Self {
         let mut m = Members { doc, prefix: String::new(), damage: Vec::new() };
         let mut view = Self {
@@ -169,6 +176,7 @@ impl StatusView {
             last_update_ms: m.instant("lastUpdate"),
             last_activity_ms: m.instant("lastActivityAt"),
             deadline_at_ms: m.instant("deadlineAt"),
+            timeout_ms: m.get("timeoutMs").and_then(Raw::integer).filter(|ms| *ms >= 0),
             dismissed_at_ms: m.instant("displayDismissedAt"),
             error: m.loose_string("error").filter(|e| !e.is_empty()),
             cwd: m.loose_string("cwd"),
@@ -198,6 +206,7 @@ impl StatusView {
         view
     }
 
+    /// Spec: RS-STATUS-14.
     fn read_pid(&mut self, m: &mut Members<'_, '_>) {
         for key in ["runnerPid", "ownerPid", "pid"] {
             let Some(raw) = m.get(key) else { continue };
@@ -220,6 +229,7 @@ impl StatusView {
             m.note("steps", "an array");
             return;
         };
+        self.has_more_steps = elements.len() > limits::MAX_STEPS;
         for (i, element) in elements.into_iter().take(limits::MAX_STEPS).enumerate() {
             let Some(step) = element.object() else {
                 m.note(&format!("steps[{i}]"), "an object");
@@ -260,6 +270,13 @@ impl StatusView {
         self.state.as_ref().and_then(Open::known)
     }
 
+    /// The instant by which the run wanted to be over: `deadlineAt`, else `startedAt` plus
+    /// `timeoutMs`. Spec: RS-FLAG-08.
+    pub fn due_at_ms(&self) -> Option<i64> {
+        let by_timeout = || self.started_at_ms?.checked_add(self.timeout_ms?);
+        self.deadline_at_ms.or_else(by_timeout)
+    }
+
     /// Whether the run is led by a controller inside its host process.
     pub fn is_workflow(&self) -> bool {
         self.mode.as_ref().and_then(Open::known) == Some(RunMode::Workflow)
@@ -275,6 +292,7 @@ impl StatusView {
     }
 
     /// The newest instant that the record itself names for a write: never the file's time.
+    /// Spec: RS-STATUS-11.
     pub fn last_write_ms(&self) -> Option<i64> {
         let own =
             [self.started_at_ms, self.last_update_ms, self.last_activity_ms, self.ended_at_ms];
@@ -292,6 +310,7 @@ impl StatusView {
     }
 
     /// The runner instance named by the overlay, unless it is a repairer's placeholder.
+    /// Spec: RS-STATUS-16.
     pub fn overlay_instance(&self) -> Option<&str> {
         let proof = self.overlay.as_ref()?.as_ref().ok()?;
         (proof.instance_id != super::proof::OBSERVER_UNAVAILABLE).then_some(&*proof.instance_id)

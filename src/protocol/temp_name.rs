@@ -65,6 +65,7 @@ pub struct TempName {
 
 impl TempName {
     /// Reads a file name, or `None` when no writer would have produced it.
+    /// Spec: RS-LAYOUT-22, RS-LAYOUT-23.
     pub fn parse(name: &str) -> Option<Self> {
         let body = name.strip_prefix('.')?.strip_suffix(".tmp")?;
         Self::parse_stamped(body).or_else(|| {
@@ -109,6 +110,7 @@ impl TempName {
 
 /// The temporary name that the atomic writer uses for `target`, a base name. `now_ms` is in
 /// milliseconds since the Unix epoch; `random_text` is lower-case base 36. Facts W-2, W-3.
+/// Spec: RS-LAYOUT-22, RS-LAYOUT-23.
 pub fn temp_name(target: &str, pid: u64, now_ms: i64, random_text: &str) -> String {
     let with = |target: &str| format!(".{target}.{pid}.{now_ms}.{random_text}.tmp");
     let name = with(target);

@@ -60,6 +60,7 @@ pub struct TempRootFacts<'a> {
 }
 
 /// The temp root of a family. Facts L-1, L-2.
+/// Spec: RS-LAYOUT-01, RS-LAYOUT-02.
 pub fn temp_root(family: Family, facts: &TempRootFacts<'_>) -> PathBuf {
     if let Some(set) = facts.root_variable.and_then(trimmed) {
         return normalized(&facts.working_dir.join(set));
@@ -68,6 +69,7 @@ pub fn temp_root(family: Family, facts: &TempRootFacts<'_>) -> PathBuf {
 }
 
 /// What tells the roots of different users apart. Facts L-3.
+/// Spec: RS-LAYOUT-03.
 pub fn scope(facts: &TempRootFacts<'_>) -> String {
     if let Some(uid) = facts.uid {
         return format!("uid-{uid}");
@@ -85,6 +87,7 @@ pub fn scope(facts: &TempRootFacts<'_>) -> String {
 
 /// A name as part of a directory name: each run of other characters than `A-Za-z0-9._-` becomes one
 /// `-`, and none stays at either end. Facts L-4.
+/// Spec: RS-LAYOUT-04.
 pub fn sanitize(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut replaced = false;
@@ -151,7 +154,7 @@ mod tests {
             ("/a/./b/../c/", "/a/c"),
             ("/../..", "/"),
             ("x/y", "/srv/dir/x/y"),
-            ("..", "/work"),
+            ("..", "/srv"),
             ("", "/tmp/pi-subagents-uid-1000"),
             (" \t", "/tmp/pi-subagents-uid-1000"),
         ] {

@@ -18,16 +18,16 @@ use super::read;
 impl<H: Host> RunsRoot<H> {
     /// Names in the active index, sorted, at most [`limits::MAX_SMALL_RECORDS`]; `None` when there is
     /// no index.
+    /// Spec: RS-INDEX-01, RS-INDEX-02, RS-INDEX-03.
     pub fn active_names(&self, host: &H) -> Option<Vec<String>> {
         let index = self.active_index.as_ref()?;
         let mut names = Vec::new();
         let _ = host.list(index, &mut |entry| {
             let plain = matches!(entry.kind, Some(FileKind::Regular) | None);
-            if let Some(name) = entry.name.to_str().filter(|_| plain) {
-                if RunId::from_entry(name).is_ok() && name != layout::TOOL_CALLS_DIR {
-                    names.push(name.to_owned());
-                }
-            }
+            let is_run = |name: &&str| {
+                plain && RunId::from_entry(name).is_ok() && *name != layout::TOOL_CALLS_DIR
+            };
+            names.extend(entry.name.to_str().filter(is_run).map(str::to_owned));
             if names.len() < limits::MAX_SMALL_RECORDS {
                 ControlFlow::Continue(())
             } else {
@@ -61,6 +61,7 @@ impl<H: Host> RunsRoot<H> {
     }
 
     /// Ids of the runs that ended last, newest first, without repetition.
+    /// Spec: RS-INDEX-09, RS-INDEX-10, RS-INDEX-13, RS-SEG-05.
     pub fn ended_names(&self, host: &H, session: Option<&str>, limit: usize) -> Vec<String> {
         let Ok(index) = host.open_dir_at(&self.dir, layout::TERMINAL_INDEX.as_ref()) else {
             return Vec::new();

@@ -106,6 +106,7 @@ impl Locks {
         }
     }
 
+    /// Spec: RS-SLOT-01, RS-SLOT-03.
     fn load_slots<H: Host>(
         &mut self,
         host: &H,

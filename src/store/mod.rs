@@ -7,7 +7,10 @@
 //! | file on disk | read by |
 //! |---|---|
 //! | everything in a run directory | `snapshot` |
+//! | `control/` and `append-requests/` in it | `control` |
+//! | status and proof of the runs beside a workflow | `children` |
 //! | `async-subagent-results/**` | `results` |
+//! | `nested-subagent-events/**` | `routes` |
 //! | `.active-runs`, `.terminal-runs` | `index` |
 //! | `session-leases/**`, `session-active-async-capacity/**` | `locks` |
 //! | the temp roots themselves | `discover` |
@@ -16,6 +19,8 @@
 //! creates no file and runs no program, so a crash of the reader leaves nothing.
 //! Spec: chapters 02 and 03, RS-READ-*.
 
+mod children;
+mod control;
 pub mod discover;
 pub mod host;
 pub mod index;
@@ -23,8 +28,10 @@ pub mod locks;
 mod open;
 mod read;
 pub mod results;
+pub mod routes;
 mod snapshot;
 
 pub use host::{Host, RealHost};
 pub use open::{Opened, RunsRoot, Store, StoreProblem};
+pub use routes::{RoutedChild, Routes};
 pub use snapshot::{Depth, Snapshot};

@@ -60,7 +60,11 @@ pub struct Store<'h, H: Host> {
     /// Runs roots: the usual one, its fallback siblings, then one per nested root run.
     pub runs_roots: Vec<RunsRoot<H>>,
     pub(super) results_roots: Vec<ResultsRoot<H>>,
+    /// Whether a results root is there that could not be entered.
+    pub(super) results_unread: bool,
     pub(super) temp_dir: Option<H::Dir>,
+    /// The root run to which a look at one run is confined.
+    pub(super) only_root_run: Option<String>,
     /// Slots and leases.
     pub locks: Locks,
     /// What is wrong with the store itself.
@@ -157,7 +161,9 @@ impl<'h, H: Host> Store<'h, H> {
             root: root.to_owned(),
             runs_roots: Vec::new(),
             results_roots: Vec::new(),
+            results_unread: false,
             temp_dir: None,
+            only_root_run: None,
             locks: Locks::default(),
             problems: Vec::new(),
             is_dm: name.starts_with("dm-subagents-"),
@@ -241,7 +247,9 @@ impl<'h, H: Host> Store<'h, H> {
         now_ms: i64,
         times: Times,
     ) -> io::Result<Opened<'h, H>> {
-        let (store, index) = Self::open_runs_root(host, runs, now_ms, times)?;
+        let (mut store, index) = Self::open_runs_root(host, runs, now_ms, times)?;
+        let root_run = store.runs_roots[index].nested_under.clone();
+        store.only_root_run = Some(root_run.unwrap_or_else(|| name.to_string_lossy().into_owned()));
         // Shape problems of the parent are not this run's business unless it is a real runs root.
         Ok(Opened::Run(store, index, name))
     }
@@ -250,13 +258,10 @@ impl<'h, H: Host> Store<'h, H> {
         let host = self.host;
         let mut roots = Vec::new();
         let listed = host.list(&dir, &mut |entry| {
-            if let Some(name) = entry.name.to_str() {
-                if name == layout::RUNS_DIR
-                    || layout::fallback_pid(name, layout::RUNS_DIR).is_some()
-                {
-                    roots.push(name.to_owned());
-                }
-            }
+            let is_root = |name: &&str| {
+                *name == layout::RUNS_DIR || layout::fallback_pid(name, layout::RUNS_DIR).is_some()
+            };
+            roots.extend(entry.name.to_str().filter(is_root).map(str::to_owned));
             ControlFlow::Continue(())
         });
         if let Err(e) = listed {
@@ -285,6 +290,7 @@ impl<'h, H: Host> Store<'h, H> {
         self.temp_dir = Some(dir);
     }
 
+    /// Spec: RS-LAYOUT-12.
     fn unopened(&mut self, dir: &H::Dir, name: &str, e: &io::Error) {
         match self.host.stat_at(dir, OsStr::new(name)) {
             Ok(stat) if stat.kind != FileKind::Directory => {
@@ -363,6 +369,7 @@ impl<'h, H: Host> Store<'h, H> {
             } else {
                 let e = io::Error::from(io::ErrorKind::PermissionDenied);
                 self.unopened(temp, &name, &e);
+                self.results_unread = true;
             }
         }
     }
@@ -408,13 +415,23 @@ impl<'h, H: Host> Store<'h, H> {
         self.host
     }
 
+    /// Runs that the tool-call indexes of the results name for a tool call, and whether a payload
+    /// confirms it. An unconfirmed one needs the run's own status.
+    pub fn result_tool_call_runs(&self, tool_call: &str) -> Vec<(String, bool)> {
+        let roots = self.results_roots.iter();
+        roots
+            .flat_map(|root| root.tool_call_runs(self.host, tool_call, self.owner))
+            .map(|run| (run.run_id, run.confirmed))
+            .collect()
+    }
+
     /// Every result in the store, whether or not its run is there.
     pub fn each_result(
         &self,
         each: &mut dyn FnMut(super::results::ListedResult) -> ControlFlow<()>,
     ) {
         for root in &self.results_roots {
-            root.list(self.host, self.owner, each);
+            root.list(self.host, self.now_ms, self.owner, each);
         }
     }
 }
@@ -503,6 +520,7 @@ pub struct RunThere {
 impl<H: Host> RunsRoot<H> {
     /// Calls `each` for every name that must have a report: every directory, and whatever stands in
     /// the place of one, but no plain file and nothing that begins with a dot.
+    /// Spec: RS-LAYOUT-18, RS-LAYOUT-19.
     ///
     /// # Errors
     /// As the system says.

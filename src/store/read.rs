@@ -42,6 +42,7 @@ pub(super) fn describe(kind: FileKind) -> String {
 }
 
 /// Reads a part of a file. The outer result is the fact when there are no bytes to decode.
+/// Spec: RS-READ-01, RS-READ-03, RS-READ-12.
 pub(super) fn bytes<H: Host, T>(
     host: &H,
     dir: &H::Dir,

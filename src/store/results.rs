@@ -5,13 +5,19 @@
 //! for the store's own answer, so that a result whose run is gone is seen as well.
 //! Spec: RS-RESULT-*, facts §3.10.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 
 use crate::protocol::evidence::{FileFact, ResultFact};
+use crate::protocol::ids::RunId;
+use crate::protocol::index_entry::ResultIndexEntry;
+use crate::protocol::replay::Replay;
 use crate::protocol::result::{ResultPlace, ResultView};
 use crate::protocol::{layout, limits, segment};
 
-use super::host::{FileKind, Host};
+use super::host::{DirEntry, FileKind, Host, Stat};
 use super::read::{self, ExpectedOwner};
 
 /// An open results root.
@@ -21,6 +27,8 @@ pub struct ResultsRoot<H: Host> {
     label: String,
     pending: Option<H::Dir>,
     replay: Option<H::Dir>,
+    /// Pending payloads that lie under other names than their content gives them, by run.
+    strays: OnceLock<HashMap<String, Vec<ResultFact>>>,
 }
 
 /// A result found by listing the area.
@@ -32,6 +40,27 @@ pub struct ListedResult {
     pub result: ResultFact,
     /// Modification time of the file, ms since the epoch.
     pub mtime_ms: Option<i64>,
+    /// Whether a valid replay shows that it was delivered (`RS-RESULT-13`).
+    pub replayed: bool,
+}
+
+/// Which results are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'w> {
+    /// The run.
+    pub run_id: &'w str,
+    /// Its session, where it is known.
+    pub session: Option<&'w str>,
+    /// The instant at which a replay must be valid.
+    pub now_ms: i64,
+}
+
+/// What was found for one run.
+pub(super) struct FoundResults {
+    /// Payloads and a valid replay.
+    pub results: Vec<ResultFact>,
+    /// Replays that are evidence of nothing, and why.
+    pub unused_replays: Vec<(String, String)>,
 }
 
 impl<H: Host> ResultsRoot<H> {
@@ -40,7 +69,7 @@ impl<H: Host> ResultsRoot<H> {
         let dir = host.open_dir_at(parent, name.as_ref()).ok()?;
         let pending = host.open_dir_at(&dir, layout::RESULT_PENDING.as_ref()).ok();
         let replay = host.open_dir_at(&dir, layout::COMPLETION_REPLAY.as_ref()).ok();
-        Some(Self { dir, label, pending, replay })
+        Some(Self { dir, label, pending, replay, strays: OnceLock::new() })
     }
 
     /// Opens the area of the nested runs of one root run.
@@ -50,33 +79,28 @@ impl<H: Host> ResultsRoot<H> {
         Self::open(host, &nested, root_run, label)
     }
 
-    /// The results of one run, pending first: a pending payload is newer than the public one.
+    /// The results of one run, pending first: a pending payload is newer than the public one. With
+    /// `by_content`, pending payloads that lie under a name that no reader would derive are found too
+    /// (`RS-RESULT-03`). Spec: RS-RESULT-01, RS-RESULT-02, RS-SEG-06.
     pub(super) fn of_run(
         &self,
         host: &H,
-        run_id: &str,
-        session: Option<&str>,
+        wanted: &Wanted<'_>,
         owner: ExpectedOwner,
-    ) -> Vec<ResultFact> {
-        let mut found = Vec::new();
+        by_content: bool,
+    ) -> FoundResults {
+        let run_id = wanted.run_id;
+        let mut results = Vec::new();
         let mut look = |dir: &H::Dir, name: &str, place, label: String| {
-            let (fact, _) =
-                read::document(host, dir, name, limits::RESULT_MAX_BYTES, owner, |doc| {
-                    Ok(ResultView::read(doc))
-                });
+            let (fact, _) = payload(host, dir, name, owner);
             if fact.is_there() {
-                found.push(ResultFact { place, path: label, fact });
+                results.push(ResultFact { place, path: label, fact });
             }
         };
         if let Some(pending) = &self.pending {
-            let file = segment::encode_str(run_id, limits::JSON_STEM_MAX_BYTES) + ".json";
-            for session in session
-                .into_iter()
-                .flat_map(|s| segment::aliases(&s.into(), limits::NAME_MAX_BYTES))
-            {
+            for (session, file) in pending_names(run_id, wanted.session) {
                 if let Ok(dir) = host.open_dir_at(pending, session.as_ref()) {
-                    let label =
-                        format!("{}/{}/{session}/{file}", self.label, layout::RESULT_PENDING);
+                    let label = self.pending_label(&session, &file);
                     look(&dir, &file, ResultPlace::Pending, label);
                 }
             }
@@ -85,75 +109,264 @@ impl<H: Host> ResultsRoot<H> {
         if public.len() <= limits::NAME_MAX_BYTES {
             look(&self.dir, &public, ResultPlace::Public, format!("{}/{public}", self.label));
         }
-        if let Some(replay) = &self.replay {
-            let file = segment::percent_encode(run_id) + ".json";
-            let label = format!("{}/{}/{file}", self.label, layout::COMPLETION_REPLAY);
-            look(replay, &file, ResultPlace::Replay, label);
+        if let Some(session) = wanted.session.filter(|_| by_content) {
+            let strays = self.strays.get_or_init(|| self.find_strays(host, owner));
+            // A payload of another session is not the run's, whatever run it names (RS-RESULT-04).
+            let own = strays.get(run_id).into_iter().flatten().filter(|stray| {
+                stray.fact.value().is_some_and(|v| v.session_id.as_deref() == Some(session))
+                    && results.iter().all(|r: &ResultFact| r.path != stray.path)
+            });
+            let own: Vec<_> = own.cloned().collect();
+            results.splice(0..0, own);
         }
+        let mut found = FoundResults { results, unused_replays: Vec::new() };
+        self.add_replay(host, wanted, owner, &mut found);
         found
     }
 
-    /// Every public and pending result, until `each` breaks.
-    pub(super) fn list(
+    fn pending_label(&self, session: &str, file: &str) -> String {
+        format!("{}/{}/{session}/{file}", self.label, layout::RESULT_PENDING)
+    }
+
+    /// Adds the replay of a run, if it is evidence.
+    fn add_replay(
         &self,
         host: &H,
+        wanted: &Wanted<'_>,
         owner: ExpectedOwner,
-        each: &mut dyn FnMut(ListedResult) -> ControlFlow<()>,
+        found: &mut FoundResults,
     ) {
-        self.list_dir(host, &self.dir, &self.label, ResultPlace::Public, owner, each);
-        let Some(pending) = &self.pending else { return };
-        let mut sessions = Vec::new();
-        let _ = host.list(pending, &mut |entry| {
-            sessions.push(entry.name);
-            if sessions.len() < limits::MAX_SMALL_RECORDS {
+        let Some(replay) = &self.replay else { return };
+        let file = segment::percent_encode(wanted.run_id) + ".json";
+        if file.len() > limits::NAME_MAX_BYTES {
+            return;
+        }
+        let label = format!("{}/{}/{file}", self.label, layout::COMPLETION_REPLAY);
+        let limit = limits::RESULT_MAX_BYTES;
+        let (fact, _) = read::document(host, replay, &file, limit, owner, |doc| {
+            Ok((Replay::read(doc)?, ResultView::read(doc)))
+        });
+        let (fact, why) = match fact {
+            FileFact::Present((header, view), meta) => {
+                match header.problem(wanted.run_id, wanted.session, wanted.now_ms) {
+                    None => (FileFact::Present(view, meta), None),
+                    Some(problem) => (FileFact::Absent, Some(problem.to_string())),
+                }
+            }
+            // A copy that is damaged takes nothing from the result itself.
+            FileFact::Damaged(error, _) => (FileFact::Absent, Some(error.to_string())),
+            FileFact::Absent => (FileFact::Absent, None),
+            FileFact::Unsafe(what) => (FileFact::Unsafe(what), None),
+            FileFact::Unreadable(why) => (FileFact::Absent, Some(why)),
+        };
+        if let Some(why) = why {
+            found.unused_replays.push((label, why));
+        } else if fact.is_there() {
+            found.results.push(ResultFact { place: ResultPlace::Replay, path: label, fact });
+        }
+    }
+
+    /// Every pending payload that lies under another name than its content gives it. The area holds
+    /// what was not delivered yet, so it is small; it is read once per look at the store.
+    fn find_strays(&self, host: &H, owner: ExpectedOwner) -> HashMap<String, Vec<ResultFact>> {
+        let mut strays: HashMap<String, Vec<ResultFact>> = HashMap::new();
+        let mut seen = 0_usize;
+        self.list_pending(host, owner, &mut |session, name, fact, _| {
+            seen += 1;
+            let named = fact.value().and_then(|v| v.run_id.as_deref().zip(v.session_id.as_deref()));
+            if let Some((run, own)) = named {
+                let is_own =
+                    pending_names(run, Some(own)).any(|(s, file)| s == session && file == name);
+                if !is_own {
+                    let path = self.pending_label(session, name);
+                    let place = ResultPlace::Pending;
+                    strays.entry(run.to_owned()).or_default().push(ResultFact {
+                        place,
+                        path,
+                        fact,
+                    });
+                }
+            }
+            if seen < limits::MAX_SMALL_RECORDS {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         });
-        for session in sessions {
-            let Ok(dir) = host.open_dir_at(pending, &session) else { continue };
-            let label =
-                format!("{}/{}/{}", self.label, layout::RESULT_PENDING, session.to_string_lossy());
-            self.list_dir(host, &dir, &label, ResultPlace::Pending, owner, each);
-        }
+        strays
     }
 
-    fn list_dir(
+    /// Run ids that the tool-call index files under a tool call, each confirmed by the payload that
+    /// its entry leads to, and those that could not be confirmed here: the caller has the status.
+    pub(super) fn tool_call_runs(
         &self,
         host: &H,
-        dir: &H::Dir,
-        label: &str,
-        place: ResultPlace,
+        tool_call: &str,
+        owner: ExpectedOwner,
+    ) -> Vec<ToolCallRun> {
+        let mut runs = Vec::new();
+        let Ok(index) = host.open_dir_at(&self.dir, layout::RESULT_INDEX.as_ref()) else {
+            return runs;
+        };
+        let Ok(calls) = host.open_dir_at(&index, layout::INDEX_TOOL_CALLS.as_ref()) else {
+            return runs;
+        };
+        for call in segment::aliases(&tool_call.into(), limits::NAME_MAX_BYTES) {
+            let Ok(dir) = host.open_dir_at(&calls, call.as_ref()) else { continue };
+            for name in names(host, &dir) {
+                let Some(name) = name.to_str().filter(|n| n.ends_with(".json")) else { continue };
+                let limit = limits::SIDECAR_MAX_BYTES;
+                let (fact, _) =
+                    read::document(host, &dir, name, limit, owner, ResultIndexEntry::read);
+                let Some(entry) = fact.value() else { continue };
+                let wanted =
+                    Wanted { run_id: &entry.run_id, session: Some(&entry.session_id), now_ms: 0 };
+                let confirmed = RunId::from_entry(&entry.run_id).is_ok()
+                    && self.of_run(host, &wanted, owner, false).results.iter().any(|r| {
+                        let told = r.fact.value().and_then(|v| v.tool_call_id.as_deref());
+                        told == Some(tool_call)
+                    });
+                runs.push(ToolCallRun { run_id: entry.run_id.clone(), confirmed });
+            }
+        }
+        runs
+    }
+
+    /// Every public and pending result, until `each` breaks.
+    /// Spec: RS-RESULT-03.
+    pub(super) fn list(
+        &self,
+        host: &H,
+        now_ms: i64,
         owner: ExpectedOwner,
         each: &mut dyn FnMut(ListedResult) -> ControlFlow<()>,
     ) {
-        let _ = host.list(dir, &mut |entry| {
-            let Some(name) = entry.name.to_str() else { return ControlFlow::Continue(()) };
-            if name.starts_with('.') || entry.kind == Some(FileKind::Directory) {
-                return ControlFlow::Continue(());
-            }
-            let Some(stem) = name.strip_suffix(".json") else { return ControlFlow::Continue(()) };
-            let (fact, stat) =
-                read::document(host, dir, name, limits::RESULT_MAX_BYTES, owner, |doc| {
-                    Ok(ResultView::read(doc))
-                });
-            let inside = fact.value().and_then(|v| v.run_id.clone());
+        if self.list_public(host, now_ms, owner, each).is_break() {
+            return;
+        }
+        self.list_pending(host, owner, &mut |session, name, fact, mtime_ms| {
+            let stem = name.strip_suffix(".json").unwrap_or(name);
             // A hashed pending name does not tell its run; only the content does.
-            let run_id = match place {
-                ResultPlace::Pending => inside.unwrap_or_else(|| stem.to_owned()),
-                _ => stem.to_owned(),
-            };
-            let path = format!("{label}/{name}");
-            if !matches!(fact, FileFact::Absent) {
-                let mtime_ms = stat.map(|s| s.mtime_ms);
-                return each(ListedResult {
-                    run_id,
-                    result: ResultFact { place, path, fact },
-                    mtime_ms,
-                });
-            }
-            ControlFlow::Continue(())
+            let inside = fact.value().and_then(|v| v.run_id.clone());
+            let run_id = inside.unwrap_or_else(|| stem.to_owned());
+            let path = self.pending_label(session, name);
+            let replayed = self.is_replayed(host, &run_id, &fact, now_ms, owner);
+            let result = ResultFact { place: ResultPlace::Pending, path, fact };
+            each(ListedResult { run_id, result, mtime_ms, replayed })
         });
     }
+
+    /// Whether a valid replay shows that a payload was delivered.
+    fn is_replayed(
+        &self,
+        host: &H,
+        run_id: &str,
+        fact: &FileFact<ResultView>,
+        now_ms: i64,
+        owner: ExpectedOwner,
+    ) -> bool {
+        let Some(view) = fact.value() else { return false };
+        let wanted = Wanted { run_id, session: view.session_id.as_deref(), now_ms };
+        let mut found = FoundResults { results: Vec::new(), unused_replays: Vec::new() };
+        self.add_replay(host, &wanted, owner, &mut found);
+        found.results.iter().any(|r| r.fact.value().is_some())
+    }
+
+    /// Every pending payload: session directory, file name, what it says, its time.
+    fn list_pending(&self, host: &H, owner: ExpectedOwner, each: &mut EachPending<'_>) {
+        let Some(pending) = &self.pending else { return };
+        for session in names(host, pending) {
+            let Ok(dir) = host.open_dir_at(pending, &session) else { continue };
+            let session = session.to_string_lossy().into_owned();
+            let mut flow = ControlFlow::Continue(());
+            let _ = host.list(&dir, &mut |entry| {
+                if let Some(name) = payload_name(&entry) {
+                    let (fact, stat) = payload(host, &dir, name, owner);
+                    if fact.is_there() {
+                        flow = each(&session, name, fact, stat.map(|s| s.mtime_ms));
+                    }
+                }
+                flow
+            });
+            if flow.is_break() {
+                return;
+            }
+        }
+    }
+
+    fn list_public(
+        &self,
+        host: &H,
+        now_ms: i64,
+        owner: ExpectedOwner,
+        each: &mut dyn FnMut(ListedResult) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        let _ = host.list(&self.dir, &mut |entry| {
+            let Some(name) = payload_name(&entry) else { return ControlFlow::Continue(()) };
+            let (fact, stat) = payload(host, &self.dir, name, owner);
+            if fact.is_there() {
+                let run_id = name.strip_suffix(".json").unwrap_or(name).to_owned();
+                let path = format!("{}/{name}", self.label);
+                let mtime_ms = stat.map(|s| s.mtime_ms);
+                let replayed = self.is_replayed(host, &run_id, &fact, now_ms, owner);
+                let result = ResultFact { place: ResultPlace::Public, path, fact };
+                flow = each(ListedResult { run_id, result, mtime_ms, replayed });
+            }
+            flow
+        });
+        flow
+    }
+}
+
+/// Takes a pending payload: session directory, file name, what it says, its time in ms.
+type EachPending<'e> =
+    dyn FnMut(&str, &str, FileFact<ResultView>, Option<i64>) -> ControlFlow<()> + 'e;
+
+/// A run that a tool-call index names.
+pub(super) struct ToolCallRun {
+    /// The run; not yet checked as a name.
+    pub run_id: String,
+    /// Whether its payload says so too.
+    pub confirmed: bool,
+}
+
+/// The directories and files under which a pending payload of a run and session is looked for.
+fn pending_names(run_id: &str, session: Option<&str>) -> impl Iterator<Item = (String, String)> {
+    let file = segment::encode_str(run_id, limits::JSON_STEM_MAX_BYTES) + ".json";
+    let sessions = session.map(|s| segment::aliases(&s.into(), limits::NAME_MAX_BYTES));
+    sessions.into_iter().flatten().map(move |session| (session, file.clone()))
+}
+
+fn payload<H: Host>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    owner: ExpectedOwner,
+) -> (FileFact<ResultView>, Option<Stat>) {
+    let limit = limits::RESULT_MAX_BYTES;
+    read::document(host, dir, name, limit, owner, |doc| Ok(ResultView::read(doc)))
+}
+
+/// The name of an entry that may be a payload.
+fn payload_name(entry: &DirEntry) -> Option<&str> {
+    let name = entry.name.to_str()?;
+    let is_one = !name.starts_with('.')
+        && name.ends_with(".json")
+        && entry.kind != Some(FileKind::Directory);
+    is_one.then_some(name)
+}
+
+/// The names in a directory, bounded.
+fn names<H: Host>(host: &H, dir: &H::Dir) -> Vec<OsString> {
+    let mut names = Vec::new();
+    let _ = host.list(dir, &mut |entry| {
+        names.push(entry.name);
+        if names.len() < limits::MAX_SMALL_RECORDS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    names
 }

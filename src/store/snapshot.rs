@@ -14,10 +14,11 @@
 //!
 //! A crash of the reader at any step leaves nothing.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
 
 use crate::protocol::candidate::Candidate;
+use crate::protocol::config::RunnerConfig;
 use crate::protocol::event::{self, EventSummary};
 use crate::protocol::evidence::{
     ControlFacts, FileFact, MarkerFacts, RunEvidence, StderrTail, TempFacts,
@@ -31,9 +32,11 @@ use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
 use crate::protocol::{Document, limits};
 
+use super::control;
 use super::host::{FileKind, Host, Part, Stat};
 use super::open::{RunsRoot, Store};
 use super::read::{self, ExpectedOwner};
+use super::results::Wanted;
 
 /// How much of each run is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ struct Listing {
     output_logs: Vec<String>,
     temps: Vec<(String, TempName)>,
     foreign: Vec<String>,
+    /// Names of the protocol that are neither plain files nor directories, bounded.
+    strange: Vec<(String, FileKind)>,
     known: bool,
     truncated: bool,
 }
@@ -149,6 +154,7 @@ impl<H: Host> Store<'_, H> {
                 self.add_lives(&mut pass.evidence);
             }
         }
+        self.add_children(runs, &mut pass.evidence);
         if depth == Depth::Full {
             self.add_artifacts(&mut pass.evidence);
         }
@@ -172,8 +178,11 @@ impl<H: Host> Store<'_, H> {
             ack: FileFact::Absent,
             confirm: FileFact::Absent,
             proceed: FileFact::Absent,
+            events_mode: 0,
             events: None,
             results: Vec::new(),
+            unused_replays: Vec::new(),
+            results_unread: self.results_unread,
             output_bytes: 0,
             has_runner_logs: false,
             has_protocol_files: false,
@@ -188,6 +197,7 @@ impl<H: Host> Store<'_, H> {
                 why: "the record names no process".to_owned(),
             },
             startup_life: None,
+            children: Vec::new(),
             pid_shared_with: Vec::new(),
             session_file_exists: None,
             cwd_exists: None,
@@ -196,6 +206,7 @@ impl<H: Host> Store<'_, H> {
             is_nested: runs.nested_under.is_some(),
             is_dm_store: self.is_dm,
             config_left: false,
+            config: FileFact::Absent,
             unstable: false,
             host: self.host.system().host.clone(),
         }
@@ -261,7 +272,7 @@ impl<H: Host> Store<'_, H> {
             look.document(&RunEntry::Confirm, layout::STARTUP_CONFIRM, start, &mut None, control);
         e.proceed =
             look.document(&RunEntry::Proceed, layout::STARTUP_PROCEED, start, &mut None, control);
-        e.events = look.events(depth);
+        (e.events, e.events_mode) = look.events(depth);
         for (entry, name) in [
             (RunEntry::Control, layout::CONTROL_DIR),
             (RunEntry::AppendRequests, layout::APPEND_REQUESTS_DIR),
@@ -272,13 +283,23 @@ impl<H: Host> Store<'_, H> {
                 look.unsafe_things.push((name.to_owned(), read::describe(kind)));
             }
         }
+        // Also what is not read here: whoever reads it by name would follow it.
+        for (name, kind) in &listing.strange {
+            if !e.unsafe_things.iter().any(|(known, _)| known == name) {
+                e.unsafe_things.push((name.clone(), read::describe(*kind)));
+            }
+        }
         e.has_protocol_files = listing.known;
         e.has_runner_logs = listing.has(&RunEntry::Stdout) || listing.has(&RunEntry::Stderr);
         e.truncated = listing.truncated;
         let session = e.status.value().and_then(|s| s.session_id.clone());
         for index in &runs.results {
             let root = &self.results_roots[*index];
-            e.results.extend(root.of_run(host, &e.run_id, session.as_deref(), owner));
+            let wanted =
+                Wanted { run_id: &e.run_id, session: session.as_deref(), now_ms: e.now_ms };
+            let found = root.of_run(host, &wanted, owner, depth == Depth::Full);
+            e.results.extend(found.results);
+            e.unused_replays.extend(found.unused_replays);
         }
         if listing.has(&RunEntry::WorkflowResult) {
             let limit = limits::RESULT_MAX_BYTES;
@@ -305,12 +326,15 @@ impl<H: Host> Store<'_, H> {
                 e.output_bytes += stat.map_or(0, |s| s.bytes);
             }
             e.config_left = self.has_config(&e.run_id);
+            if e.config_left && depth == Depth::Full {
+                e.config = self.config(&e.run_id);
+            }
         }
         if listing.has(&RunEntry::Control) || listing.has(&RunEntry::AppendRequests) {
-            e.control = control_facts(host, dir);
+            e.control = control::facts(host, dir, owner, depth == Depth::Full);
         }
         let proven = e.proof.value().is_some();
-        if depth == Depth::Full && listing.has(&RunEntry::Stderr) && !(proven && !open) {
+        if depth == Depth::Full && listing.has(&RunEntry::Stderr) && (open || !proven) {
             e.stderr = stderr_tail(host, dir, owner);
         }
         e.temp = temp_facts(host, dir, &e, &listing, owner);
@@ -325,6 +349,15 @@ impl<H: Host> Store<'_, H> {
                 .temp_dir
                 .as_ref()
                 .is_some_and(|dir| self.host.stat_at(dir, name.as_ref()).is_ok())
+    }
+
+    /// The configuration that a runner has not taken up. Its prompts are not kept.
+    fn config(&self, run_id: &str) -> FileFact<RunnerConfig> {
+        let Some(dir) = &self.temp_dir else { return FileFact::Absent };
+        let name = format!("{}{run_id}.json", layout::RUNNER_CONFIG_PREFIX);
+        let limit = limits::CONFIG_MAX_BYTES;
+        let read = |doc: &Document<'_>| Ok(RunnerConfig::read(doc));
+        read::document(self.host, dir, &name, limit, self.owner, read).0
     }
 
     /// Judges the processes that the records name.
@@ -345,7 +378,12 @@ impl<H: Host> Store<'_, H> {
                 .and_then(|(pid, at)| at.filter(|_| pid == s.pid));
             let record = RecordedProcess {
                 pid: s.pid,
-                host: s.hostname.as_deref().or(any_lease.map(|o| &*o.hostname)),
+                // An empty name names no host.
+                host: s
+                    .hostname
+                    .as_deref()
+                    .filter(|h| !h.is_empty())
+                    .or(any_lease.map(|o| &*o.hostname)),
                 pid_namespace: s.pid_namespace.as_deref(),
                 identity,
                 first_named_ms: min_known(s.started_at_ms, logged),
@@ -367,6 +405,7 @@ impl<H: Host> Store<'_, H> {
         }
     }
 
+    /// Spec: RS-LIVE-12.
     fn judge(&self, record: &RecordedProcess<'_>, system: &process::SystemFacts) -> Life {
         if let Some(life) = process::judge_unprobed(record, system) {
             return life;
@@ -375,7 +414,7 @@ impl<H: Host> Store<'_, H> {
         process::judge(record, &self.host.process(pid), system)
     }
 
-    /// Whether what a resume needs is there now. Only looked at, never opened.
+    /// Whether what a resume needs is there now. Only looked at, never opened. Spec: RS-READ-09.
     fn add_artifacts(&self, e: &mut RunEvidence) {
         let Some(s) = e.status.value() else { return };
         if s.known_state().is_none_or(|state| state.is_active()) {
@@ -402,13 +441,14 @@ fn min_known(a: Option<i64>, b: Option<i64>) -> Option<i64> {
     }
 }
 
-/// Ids of the asynchronous children that a workflow's steps name.
+/// Ids of the asynchronous children that a workflow's steps name. Spec: RS-STATUS-19.
 fn children_of(e: &RunEvidence) -> Vec<String> {
     let steps = e.status.value().map(|s| s.steps.as_slice()).unwrap_or_default();
     let named = steps.iter().filter_map(|step| step.run_id.clone());
     named.filter(|id| *id != e.run_id).take(limits::MAX_STEPS).collect()
 }
 
+/// Spec: RS-READ-04, RS-LAYOUT-24.
 fn list_run<H: Host>(host: &H, dir: &H::Dir) -> Listing {
     let mut listing = Listing { there: Vec::with_capacity(8), ..Listing::default() };
     let mut seen = 0_usize;
@@ -419,7 +459,17 @@ fn list_run<H: Host>(host: &H, dir: &H::Dir) -> Listing {
             return ControlFlow::Break(());
         }
         let name = entry.name.to_string_lossy();
-        match RunEntry::of(&name) {
+        let sorted = RunEntry::of(&name);
+        let strange = entry
+            .kind
+            .filter(|kind| !matches!(kind, FileKind::Regular | FileKind::Directory))
+            .filter(|_| {
+                !matches!(sorted, RunEntry::Temp(_) | RunEntry::OtherKnown | RunEntry::Unknown)
+            });
+        if let Some(kind) = strange.filter(|_| listing.strange.len() < 100) {
+            listing.strange.push((name.clone().into_owned(), kind));
+        }
+        match sorted {
             RunEntry::Temp(temp) => {
                 listing.known = true;
                 listing.temps.push((name.into_owned(), temp));
@@ -480,11 +530,12 @@ impl<H: Host> Look<'_, H> {
         fact
     }
 
-    fn events(&mut self, depth: Depth) -> Option<EventSummary> {
-        let kind = self.listing.kind(&RunEntry::Events)?;
+    /// The summary of the log and its permission bits.
+    fn events(&mut self, depth: Depth) -> (Option<EventSummary>, u32) {
+        let Some(kind) = self.listing.kind(&RunEntry::Events) else { return (None, 0) };
         if let Some(kind) = kind.filter(|k| *k != FileKind::Regular) {
             self.unsafe_things.push((layout::EVENTS.to_owned(), read::describe(kind)));
-            return None;
+            return (None, 0);
         }
         let tail = match depth {
             Depth::Full => limits::EVENTS_TAIL_BYTES,
@@ -501,13 +552,13 @@ impl<H: Host> Look<'_, H> {
                 let mut summary = event::summarize(&read.bytes, read.from_start);
                 // A row reads less than a report; what is `truncated` must not depend on that.
                 summary.tail_only = read.stat.bytes > limits::EVENTS_TAIL_BYTES;
-                Some(summary)
+                (Some(summary), read.stat.mode)
             }
             Err(FileFact::Unsafe(what)) => {
                 self.unsafe_things.push((layout::EVENTS.to_owned(), what));
-                None
+                (None, 0)
             }
-            Err(_) => None,
+            Err(_) => (None, 0),
         }
     }
 }
@@ -524,53 +575,6 @@ fn stderr_tail<H: Host>(host: &H, dir: &H::Dir, owner: ExpectedOwner) -> Option<
     Some(StderrTail { text: kept.chars().skip(skip).collect(), cut })
 }
 
-fn control_facts<H: Host>(host: &H, run: &H::Dir) -> ControlFacts {
-    let mut facts = ControlFacts::default();
-    let mut note = |dir: &H::Dir, name: &OsStr, label: String| {
-        if let Ok(stat) = host.stat_at(dir, name) {
-            facts.oldest_ms = min_known(facts.oldest_ms, Some(stat.mtime_ms));
-            facts.pending.push(label);
-        }
-    };
-    let queues = [layout::STOP_REQUESTS_DIR, layout::STEER_REQUESTS_DIR];
-    if let Ok(control) = host.open_dir_at(run, layout::CONTROL_DIR.as_ref()) {
-        // Facts C-1: of these only the existence of the path matters, whatever it is.
-        for name in [layout::CONTROL_INTERRUPT, layout::CONTROL_TIMEOUT, layout::CONTROL_STOP] {
-            note(&control, OsStr::new(name), format!("{}/{name}", layout::CONTROL_DIR));
-        }
-        for queue in queues {
-            if let Ok(dir) = host.open_dir_at(&control, queue.as_ref()) {
-                for name in requests(host, &dir) {
-                    let label =
-                        format!("{}/{queue}/{}", layout::CONTROL_DIR, name.to_string_lossy());
-                    note(&dir, &name, label);
-                }
-            }
-        }
-    }
-    if let Ok(dir) = host.open_dir_at(run, layout::APPEND_REQUESTS_DIR.as_ref()) {
-        for name in requests(host, &dir) {
-            let label = format!("{}/{}", layout::APPEND_REQUESTS_DIR, name.to_string_lossy());
-            note(&dir, &name, label);
-        }
-    }
-    facts
-}
-
-/// Names of request files in a queue, sorted and bounded.
-fn requests<H: Host>(host: &H, dir: &H::Dir) -> Vec<OsString> {
-    let mut names = Vec::new();
-    let _ = host.list(dir, &mut |entry| {
-        let name = entry.name.to_string_lossy();
-        if name.ends_with(".json") && !name.starts_with('.') {
-            names.push(entry.name);
-        }
-        if names.len() < 1000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    names.sort_unstable();
-    names
-}
-
 /// How many leftovers are looked at one by one; the rest is only counted.
 const TEMPS_LOOKED_AT: usize = 256;
 
@@ -583,13 +587,16 @@ fn temp_facts<H: Host>(
 ) -> TempFacts {
     let mut facts = TempFacts { count: listing.temps.len() as u64, ..TempFacts::default() };
     for (name, _) in listing.temps.iter().take(TEMPS_LOOKED_AT) {
+        facts.measured += 1;
         facts.bytes += host.stat_at(dir, OsStr::new(name)).map_or(0, |s| s.bytes);
     }
     let written = e.status.value().and_then(StatusView::last_write_ms);
     let mut newer: Vec<_> = listing
         .temps
         .iter()
-        .filter(|(_, temp)| temp.target.is(layout::STATUS) || temp.target.is(layout::PROOF))
+        .filter(|(_, temp)| {
+            [layout::STATUS, layout::PROOF, layout::CANDIDATE].iter().any(|t| temp.target.is(t))
+        })
         .filter(|(_, temp)| match (temp.at_ms, written) {
             (Some(at), Some(written)) => at > written,
             _ => true,

@@ -17,6 +17,7 @@
 pub mod case;
 pub mod peer_runs;
 pub mod program;
+pub mod schema;
 pub mod store;
 pub mod tree;
 

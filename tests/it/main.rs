@@ -7,6 +7,13 @@
 )]
 
 mod cases;
+mod inspect_neighbours;
+mod nested;
 mod peer_runs;
+mod schemas;
+mod side_records;
+mod spec_text;
+mod vectors;
 mod vectors_decisions;
 mod vectors_names;
+mod vectors_status;

@@ -3,8 +3,6 @@
 //! Every vector of every file listed in [`FILES`] is run. Where this project answers differently on
 //! purpose, the vector stands in [`DIFFERENT`] with the reason, and the test insists that it differs.
 
-use std::path::Path;
-
 use runstore::protocol::marker::{TerminalEntry, terminal_marker_name};
 use runstore::protocol::segment::{HASH_PREFIX, SegmentInput, aliases, encode, sha256_hex};
 use runstore::protocol::startup::{
@@ -14,10 +12,12 @@ use runstore::protocol::temp_name::{TempName, TempTarget, temp_name};
 use runstore::protocol::{Document, RunState, Word as _};
 use serde_json::{Value, json};
 
-type Check = fn(&Value, &Value) -> Result<(), String>;
+use super::vectors;
+
+pub(super) type Check = fn(&Value, &Value) -> Result<(), String>;
 
 /// File, number of vectors in it, and how one vector (input, expected) is checked.
-const FILES: &[(&str, usize, Check)] = &[
+pub(super) const FILES: &[(&str, usize, Check)] = &[
     ("encode-index-segment.json", 97, encoded_segment),
     ("index-segment-aliases.json", 97, segment_aliases),
     ("temp-name.json", 19, temporary_name),
@@ -36,9 +36,13 @@ fn every_vector_is_answered_as_recorded_or_listed_as_different() {
     let mut wrong = Vec::new();
     let mut met = 0;
     for (file, count, check) in FILES {
-        let vectors = vectors_of(file);
+        let vectors = vectors::of(file);
         assert_eq!(vectors.len(), *count, "{file}: the list of vectors changed");
-        assert_eq!(vectors.len(), recorded_count(file), "{file}: the index counts otherwise");
+        assert_eq!(
+            vectors.len(),
+            vectors::recorded_count(file),
+            "{file}: the index counts otherwise"
+        );
         for vector in &vectors {
             let name = vector["name"].as_str().expect("a vector has a name");
             let listed = DIFFERENT.iter().any(|(f, n, _)| f == file && *n == name);
@@ -52,23 +56,6 @@ fn every_vector_is_answered_as_recorded_or_listed_as_different() {
     }
     assert_eq!(met, DIFFERENT.len(), "each listed vector exists once");
     assert!(wrong.is_empty(), "{} wrong answers:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-fn read(file: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/vectors").join(file);
-    let bytes = std::fs::read(&path).expect("the vectors are part of the project");
-    serde_json::from_slice(&bytes).expect("the vectors are JSON")
-}
-
-fn vectors_of(file: &str) -> Vec<Value> {
-    read(file)["vectors"].as_array().expect("a list of vectors").clone()
-}
-
-fn recorded_count(file: &str) -> usize {
-    let index = read("INDEX.json");
-    let files = index["files"].as_array().expect("a list of files");
-    let row = files.iter().find(|row| row["file"] == file).expect("the index lists every file");
-    usize::try_from(row["vectors"].as_u64().expect("a count")).expect("a small count")
 }
 
 fn same(got: &Value, expected: &Value) -> Result<(), String> {

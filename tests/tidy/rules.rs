@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::code;
+use crate::{code, coverage};
 
 /// One file: its path from the top of the repository, with slashes, and its text.
 #[derive(Clone, Debug)]
@@ -40,6 +40,7 @@ pub(crate) fn all(files: &[File]) -> Vec<String> {
     }
     out.extend(declared(files));
     out.extend(clauses(files));
+    out.extend(coverage::covered(files, &coverage::WAIVED));
     out
 }
 
@@ -298,7 +299,7 @@ fn opens_with(line: &str, id: &str) -> bool {
 }
 
 /// The clause ids in a line: `RS-`, capitals, `-`, two digits.
-fn ids(line: &str) -> Vec<&str> {
+pub(crate) fn ids(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     for (at, _) in line.match_indices("RS-") {
         let rest = &line[at + 3..];

@@ -4,8 +4,8 @@
 //! which read this file too, do not take them for this file's own: code in strings is not code, and
 //! clause ids and machine paths are put together from pieces.
 
-use crate::code;
 use crate::rules::{self, File};
+use crate::{code, coverage};
 
 fn file(path: &str, text: &str) -> File {
     File { path: path.into(), text: text.into() }
@@ -210,6 +210,33 @@ fn clauses_that_are_unknown_or_not_written_down_are_reported() {
     clauses(Some(entry(&one) + &entry(&one)), std::slice::from_ref(&chapter), Some("twice"));
     let withdrawn = entry(&one) + &entry(&two) + "status = \"withdrawn\"\n";
     clauses(Some(withdrawn), &[chapter, ("src/a.rs", two)], None);
+}
+
+#[test]
+fn a_clause_for_readers_that_nothing_names_is_reported() {
+    let [must, should, writer] = ["01", "02", "03"].map(|number| ["RS", "A", number].join("-"));
+    let entry = |id: &str, level: &str, role: &str| {
+        format!("[[clause]]\nid = \"{id}\"\nlevel = \"{level}\"\nrole = [\"{role}\"]\n")
+    };
+    let registry = entry(&must, "MUST", "reader")
+        + &entry(&should, "SHOULD", "reader")
+        + &entry(&writer, "MUST", "writer");
+    let covered = |path: &str, waived: &[(&str, &str)]| {
+        let place = file(path, &format!("/// Spec: {must}."));
+        coverage::covered(&[file("spec/clauses.toml", &registry), place], waived)
+    };
+    for place in ["src/a.rs", "tests/it/a.rs"] {
+        assert_eq!(covered(place, &[]), [""; 0], "a clause that {place} names is kept");
+    }
+    for place in ["docs/a.md", "testkit/src/a.rs", "tests/tidy/a.rs"] {
+        let found = covered(place, &[]);
+        assert!(found.len() == 1 && found[0].contains(":2: "), "{place} keeps nothing: {found:?}");
+        assert_eq!(covered(place, &[(&must, "not yet")]), [""; 0], "a waiver has its reason");
+    }
+    let needless = covered("src/a.rs", &[(&must, "not yet")]);
+    assert_eq!(needless.len(), 1, "a waiver of a clause that is named: {needless:?}");
+    let strange = covered("src/a.rs", &[(&writer, "not for readers")]);
+    assert_eq!(strange.len(), 1, "a waiver of a clause that binds no reader: {strange:?}");
 }
 
 #[test]

@@ -49,10 +49,9 @@ impl Answer<'_> {
         }
         self.code = self.code.worse(Code::of_report(&report));
         self.summary.count(&report, snapshot.evidence.temp.count);
-        if report.verdict == "orphaned" && self.orphan_ends.len() < ORPHANS_COMPARED {
-            if let Some(at) = report.last_evidence_ms {
-                self.orphan_ends.push((at, report.run_id.clone()));
-            }
+        let room = self.orphan_ends.len() < ORPHANS_COMPARED;
+        if let Some(at) = report.last_evidence_ms.filter(|_| room && report.verdict == "orphaned") {
+            self.orphan_ends.push((at, report.run_id.clone()));
         }
         if self.format != Format::Jsonl {
             self.runs.push(report);
@@ -73,7 +72,7 @@ impl Answer<'_> {
 
     /// Shows progress when a walk takes longer than a second and somebody watches.
     fn progress(&mut self, host: &RealHost) {
-        if self.summary.total % 256 != 0 || !self.output.shows_progress() {
+        if !self.summary.total.is_multiple_of(256) || !self.output.shows_progress() {
             return;
         }
         let now = host.now_ms();
@@ -192,27 +191,34 @@ fn whole_store(store: &Store<'_, RealHost>, answer: &mut Answer<'_>) {
     inspection
         .each(&mut |snapshot, report| answer.take(&snapshot, report, store.host()), &mut problems);
     problems.extend(inspection.orphan_markers());
+    problems.extend(inspection.route_problems());
     for problem in &problems {
         answer.problem(ProblemReport::new(problem));
     }
-    if answer.format == Format::Jsonl {
-        return;
-    }
     let session = answer.filter.session.clone();
-    answer.slots.extend(inspection.slots(session.as_deref()));
-    answer.leases.extend(store.locks.leases.iter().map(LeaseReport::new));
-    answer.summary.lock_litter += store.locks.litter;
-    let now_ms = answer.now_ms;
+    let lines = answer.format == Format::Jsonl;
+    let (now_ms, code) = (answer.now_ms, &mut answer.code);
     let results = &mut answer.results;
     store.each_result(&mut |listed| {
-        if let Some(report) = ResultReport::new(&listed, now_ms) {
-            if session.is_none() || report.session_id == session {
+        let report = ResultReport::new(&listed, now_ms);
+        if let Some(report) = report.filter(|r| session.is_none() || r.session_id == session) {
+            // Also of a run that has no directory: nobody will pick it up.
+            if report.problem.is_some() {
+                *code = code.worse(Code::ATTENTION);
+            }
+            if !lines {
                 results.push(report);
             }
         }
         ControlFlow::Continue(())
     });
+    if lines {
+        return;
+    }
     results.sort_by(|a, b| (a.at_ms, &a.path).cmp(&(b.at_ms, &b.path)));
+    answer.slots.extend(inspection.slots(session.as_deref()));
+    answer.leases.extend(store.locks.leases.iter().map(LeaseReport::new));
+    answer.summary.lock_litter += store.locks.litter;
 }
 
 fn by_id(
@@ -274,7 +280,7 @@ fn same_moment(answer: &mut Answer<'_>) {
     let mut start = 0;
     while start < ends.len() {
         let mut end = start + 1;
-        while end < ends.len() && ends[end].0 - ends[end - 1].0 <= within {
+        while end < ends.len() && ends[end].0 - ends[start].0 <= within {
             end += 1;
         }
         if end - start > 1 {

@@ -136,10 +136,8 @@ fn indexed(store: &Store<'_, RealHost>, rows: &mut Rows<'_>) {
         let names = active.iter().chain(ended.iter().filter(|name| !active.contains(name)));
         for name in names {
             let found = inspection.one(root, &OsString::from(name), None);
-            if let Some((_, report)) = found {
-                if rows.take(report).is_break() {
-                    return;
-                }
+            if found.is_some_and(|(_, report)| rows.take(report).is_break()) {
+                return;
             }
         }
     }

@@ -46,17 +46,22 @@ pub struct Account {
 }
 
 /// Whether the status carries a repairer's signature (facts ).
+/// Spec: RS-PROOF-16, RS-FLAG-01.
 pub(super) fn status_is_repaired(e: &RunEvidence) -> bool {
+    overlay_is_repaired(e) || e.events.as_ref().is_some_and(|log| log.repaired)
+}
+
+fn overlay_is_repaired(e: &RunEvidence) -> bool {
     let overlay = status(e).and_then(|s| s.overlay.as_ref()).and_then(|o| o.as_ref().ok());
-    let by_overlay = overlay.is_some_and(|p| {
+    overlay.is_some_and(|p| {
         let reason = p.reason.as_ref().map(crate::protocol::Open::as_str);
         p.instance_id == OBSERVER_UNAVAILABLE
             || matches!(reason, Some("stale-repair" | "observer-unavailable"))
-    });
-    by_overlay || e.events.as_ref().is_some_and(|log| log.repaired)
+    })
 }
 
 /// Every account of a final outcome. `paused` is none: a later account may rightly follow it.
+/// Spec: RS-RESULT-11, RS-RESULT-12.
 pub(super) fn collect(e: &RunEvidence) -> Vec<Account> {
     let mut accounts = Vec::new();
     let repaired = status_is_repaired(e);
@@ -67,10 +72,12 @@ pub(super) fn collect(e: &RunEvidence) -> Vec<Account> {
             outcome: state,
             at_ms: s.ended_at_ms.or(s.last_update_ms),
             file: "status.json".to_owned(),
-            repaired,
+            // A repairer that leaves only its line in the log wrote `failed`; another outcome is the
+            // runner's own, written over the repair.
+            repaired: overlay_is_repaired(e) || (repaired && state == RunState::Failed),
         });
     }
-    for result in &e.results {
+    for result in e.own_results() {
         let Some(view) = result.fact.value() else { continue };
         let Some(outcome) = view.outcome.filter(|o| o.is_outcome()) else { continue };
         // A repairer writes status and result in one go and with one outcome.
@@ -101,6 +108,7 @@ pub(super) fn collect(e: &RunEvidence) -> Vec<Account> {
 }
 
 /// The first pair of accounts that disagree, and which of all accounts has the better evidence.
+/// Spec: RS-DIAG-12.
 pub(super) fn disagreement(accounts: &[Account]) -> Option<(&Account, &Account, Source)> {
     let first = accounts.first()?;
     let other = accounts.iter().find(|a| a.outcome != first.outcome)?;
@@ -120,7 +128,7 @@ pub(super) fn disagreement(accounts: &[Account]) -> Option<(&Account, &Account, 
 
 /// Whether a payload is there that outlived an active status.
 pub(super) fn surviving_result(e: &RunEvidence) -> Option<&super::super::evidence::ResultFact> {
-    e.results.iter().find(|r| r.fact.value().is_some())
+    e.own_results().find(|r| r.fact.value().is_some())
 }
 
 /// Whether the result was already handed over: only its replay is left.

@@ -3,7 +3,7 @@
 use super::super::process::Liveness;
 use super::super::verdict::NextAction;
 use super::accounts;
-use super::{Flag, Notes, Ruling, RunEvidence, Verdict, rules, status};
+use super::{Flag, Notes, Ruling, RunEvidence, Verdict, rules, stages, status};
 
 fn action(action: &'static str, why: impl Into<String>) -> NextAction {
     NextAction { action, why: why.into(), command: None }
@@ -32,7 +32,7 @@ pub(super) fn advise(
             not.push("treat the run as successful or failed before it is repaired");
         }
         Verdict::Starting => {
-            next.push(again(e.times.startup_stage_ms / 1000, "the launch is inside its time"));
+            next.push(again(launch_ms(e) / 1000, "the launch is inside its time"));
             not.push("launch the run again: this launch may still succeed");
         }
         Verdict::StartStuck => {
@@ -106,6 +106,16 @@ pub(super) fn advise(
     (next, not.into_iter().map(str::to_owned).collect())
 }
 
+/// The time that the launch is judged by.
+fn launch_ms(e: &RunEvidence) -> i64 {
+    match status(e) {
+        _ if stages::has_messages(e) => e.times.startup_stage_ms,
+        None => e.times.missing_status_ms,
+        Some(s) if s.pid.is_none() => e.times.queued_ms,
+        Some(_) => e.times.startup_stage_ms,
+    }
+}
+
 fn orphaned(e: &RunEvidence, next: &mut Vec<NextAction>) {
     match accounts::surviving_result(e) {
         Some(result) if accounts::is_replay(result.place) => {
@@ -118,11 +128,15 @@ fn orphaned(e: &RunEvidence, next: &mut Vec<NextAction>) {
             "adopt-result",
             format!("the {} result outlived the status; take its outcome", result.place),
         )),
+        None if status(e).is_some_and(|s| s.dismissed_at_ms.is_some()) => next.push(action(
+            "keep",
+            "it was hidden from listings and left no result, so no repair touches it",
+        )),
         None => next.push(action("close-as-failed", "the runner is gone and left no result")),
     }
 }
 
-/// Prohibitions that follow from the process, whatever the verdict.
+/// Prohibitions that follow from the process, whatever the verdict. Spec: RS-CTRL-05.
 fn signals(e: &RunEvidence, not: &mut Vec<&str>) {
     match e.life.word {
         Liveness::Reused => not.push("signal the recorded pid: it belongs to another process now"),

@@ -1,16 +1,14 @@
 //! Which flags and findings stand beside the verdict, and the evidence lines.
 
-use super::super::liveness::Alive;
+use super::super::evidence::ResultFact;
+use super::super::limits;
 use super::super::process::Liveness;
-use super::super::proof::ProofState;
 use super::super::result::ResultPlace;
-use super::super::slot::{self, SlotEvidence, SlotOwner, SlotStatus, SlotVerdict};
 use super::super::state::RunState;
-use super::super::{Open, limits};
 use super::accounts::{self, Account};
 use super::{
     FileFact, Flag, Grade, Notes, ProofSummary, Ruling, RunEvidence, Verdict, finding, has_begun,
-    proofs, rules, stages, status,
+    locks, proofs, rules, stages, status,
 };
 
 /// Fills the notes. One function per source of evidence, in the order a reader wants them.
@@ -32,7 +30,8 @@ pub(super) fn collect(
     from_stderr(e, ruling, notes);
     from_leftovers(e, ruling, notes);
     from_index(e, proof, notes);
-    from_locks(e, ruling, notes);
+    locks::from_children(e, ruling, notes);
+    locks::from_locks(e, ruling, notes);
     from_place(e, notes);
 }
 
@@ -90,12 +89,23 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
         notes.say(Grade::Claimed, "dismissed from display", FILE, Some(at));
     }
     let active = s.known_state().is_some_and(RunState::is_active);
-    if let Some(deadline) = s.deadline_at_ms.filter(|at| active && *at < e.now_ms) {
+    // An unconfirmed pause has not ended either.
+    let open =
+        active || s.known_state().is_some_and(|st| !st.is_outcome()) && s.ended_at_ms.is_none();
+    if let Some(deadline) = s.due_at_ms().filter(|at| open && *at < e.now_ms) {
         notes.flag(Flag::Overdue);
         let late = rules::ms(e.now_ms - deadline);
         notes.say(Grade::Inferred, format!("{late} past its own deadline"), FILE, Some(deadline));
     }
+    if s.has_more_steps {
+        notes.flag(Flag::Truncated);
+        notes.say(Grade::Observed, "there are more steps than were looked at", FILE, None);
+    }
     let last = s.last_write_ms().max(e.events.as_ref().and_then(|log| log.newest_ms));
+    if let Some(last) = last.filter(|at| active && e.now_ms - at > e.times.queued_ms) {
+        let text = format!("no evidence of progress since then, {}", rules::ms(e.now_ms - last));
+        notes.say(Grade::Inferred, text, None, Some(last));
+    }
     if let Some(last) = last.filter(|at| active && e.now_ms - at > e.times.stale_alive_ms) {
         let silent = rules::ms(e.now_ms - last);
         let text = format!("no evidence of progress for {silent}; age alone decides nothing");
@@ -111,6 +121,7 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
     }
 }
 
+/// Spec: RS-FLAG-19, RS-LIVE-13.
 fn from_process(e: &RunEvidence, notes: &mut Notes) {
     let grade = match e.life.word {
         Liveness::Dead | Liveness::Live => Grade::Observed,
@@ -130,6 +141,7 @@ fn from_process(e: &RunEvidence, notes: &mut Notes) {
     }
 }
 
+/// Spec: RS-PROOF-13.
 fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
     const FILE: Option<&str> = Some("process-terminal.json");
     match &e.proof {
@@ -146,7 +158,7 @@ fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
             let why = proof.reason.as_deref().unwrap_or("no reason given");
             let word = &proof.state;
             notes.say(Grade::Claimed, format!("proof is {word}: {why}"), FILE, None);
-            if p.state == ProofState::Observed {
+            if proofs::mismatch(e, p).is_some() {
                 notes.find(&finding::PROOF_FOREIGN, format!("the proof {why}"), FILE);
             }
         }
@@ -167,17 +179,18 @@ fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
         _ => {}
     }
     let overlay = status(e).and_then(|s| s.overlay.as_ref());
-    if let (Some(sidecar), Some(Ok(overlay))) = (e.proof.value(), overlay) {
-        if sidecar.state != overlay.state {
-            let text = format!(
-                "the sidecar says {}, the copy in the status says {}; the sidecar decides",
-                sidecar.state, overlay.state
-            );
-            notes.find(&finding::OVERLAY_DIFFERS, text, Some("status.json"));
-        }
+    if let (Some(sidecar), Some(Ok(overlay))) = (e.proof.value(), overlay)
+        && sidecar.state != overlay.state
+    {
+        let text = format!(
+            "the sidecar says {}, the copy in the status says {}; the sidecar decides",
+            sidecar.state, overlay.state
+        );
+        notes.find(&finding::OVERLAY_DIFFERS, text, Some("status.json"));
     }
 }
 
+/// Spec: RS-START-10, RS-START-17.
 fn from_startup(e: &RunEvidence, notes: &mut Notes) {
     if let Some(error) = stages::startup_error(e) {
         let at = e.startup.meta().map(|m| m.mtime_ms);
@@ -193,11 +206,34 @@ fn from_startup(e: &RunEvidence, notes: &mut Notes) {
         notes.say(Grade::Inferred, text, Some("runner-startup-proceed.json"), at);
     }
     if e.config_left {
-        let text = "the runner configuration, which holds prompts, was never removed";
+        let state = config_state(e);
+        let text =
+            format!("the runner configuration, which holds prompts, was never removed{state}");
         notes.find(&finding::CONFIG_LEFT, text, None);
     }
 }
 
+/// What is known of a configuration that was left, as the end of a sentence.
+fn config_state(e: &RunEvidence) -> String {
+    let age = e.config.meta().map(|m| rules::ms((e.now_ms - m.mtime_ms).max(0)));
+    let age = age.map_or_else(String::new, |age| format!(" ({age} old)"));
+    match &e.config {
+        FileFact::Absent => String::new(),
+        FileFact::Unsafe(what) => format!("; it is {what}"),
+        FileFact::Unreadable(why) => format!("; it cannot be read: {why}"),
+        FileFact::Damaged(error, _) => format!("{age}; no runner can read it: {error}"),
+        FileFact::Present(config, _) => match &config.refusal {
+            Some(error) => format!("{age}; a runner that checks refuses it: {error}"),
+            None if config.id.as_deref() != Some(&e.run_id) => {
+                format!("{age}; it is valid, but for another run")
+            }
+            None => format!("{age}; it is valid"),
+        },
+    }
+}
+
+/// Spec: RS-RESULT-07, RS-RESULT-08, RS-RESULT-09, RS-RESULT-13, RS-FLAG-02, RS-FLAG-04,
+/// RS-FLAG-06.
 fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &mut Notes) {
     let mut waiting = false;
     for result in &e.results {
@@ -210,7 +246,7 @@ fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &
                 notes.say(Grade::Claimed, format!("{place} result says {outcome}"), file, at);
                 let lies = matches!(place, ResultPlace::Public | ResultPlace::Pending);
                 waiting |= lies && view.delivered_at_ms.is_none();
-                undeliverable(e, result.place, view, file, notes);
+                undeliverable(e, result, view, file, notes);
             }
             FileFact::Damaged(error, _) => {
                 notes.flag(Flag::Undeliverable);
@@ -227,14 +263,26 @@ fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &
             FileFact::Absent => {}
         }
     }
+    for (path, why) in &e.unused_replays {
+        let text = format!("the completion replay is not used: {why}");
+        notes.find(&finding::REPLAY_UNUSED, text, Some(path));
+    }
+    // A replay is written before the completion is handed over, and the result is removed after.
+    waiting &= !e.results.iter().any(|r| accounts::is_replay(r.place) && r.fact.value().is_some());
     let Some(s) = status(e) else { return };
     let ended = s.known_state().is_some_and(RunState::is_terminal) || e.life.word.is_gone();
     if waiting && ended {
         notes.flag(Flag::Undelivered);
     }
     let has_session = s.session_id.as_deref().is_some_and(|id| !id.is_empty());
-    let past = matches!(ruling.verdict, Verdict::FinishedUnproven);
-    if past && has_session && !proof.counts && e.results.is_empty() && !rules::is_failed_start(e) {
+    let ended_well_ago = s.known_state().is_some_and(RunState::is_outcome) && {
+        let end = s.ended_at_ms.or(s.last_update_ms);
+        end.is_none_or(|at| (e.now_ms - at).abs() > e.times.settling_ms)
+    };
+    let judged = matches!(ruling.verdict, Verdict::FinishedUnproven | Verdict::Conflict);
+    // Where nobody could look nothing is missing.
+    let nowhere = e.own_results().next().is_none() && !e.results_unread && !proof.counts;
+    if judged && ended_well_ago && has_session && nowhere && !rules::is_failed_start(e) {
         notes.flag(Flag::ResultMissing);
         let text = "no result in the public, pending or replay area, and no proof of a delivery";
         notes.find(&finding::RESULT_MISSING, text, None);
@@ -243,7 +291,7 @@ fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &
         s.known_state().is_some_and(|st| st.is_outcome() && st != RunState::Complete);
     let runner_ok =
         e.proof.value().and_then(|p| p.runner()).is_some_and(|r| r.exit_code == Some(0));
-    let has_answer = e.results.iter().any(|r| r.fact.value().is_some_and(|v| v.has_output));
+    let has_answer = e.own_results().any(|r| r.fact.value().is_some_and(|v| v.has_output));
     if unsuccessful && has_answer && runner_ok && proof.counts {
         notes.flag(Flag::OutputCommitted);
         let text = "not successful, but the runner exited 0 and the result holds an answer";
@@ -253,21 +301,24 @@ fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &
 
 fn undeliverable(
     e: &RunEvidence,
-    place: ResultPlace,
+    result: &ResultFact,
     view: &super::super::result::ResultView,
     file: Option<&str>,
     notes: &mut Notes,
 ) {
-    if !matches!(place, ResultPlace::Public | ResultPlace::Pending) {
+    if !matches!(result.place, ResultPlace::Public | ResultPlace::Pending) {
         return;
     }
-    let own = status(e).and_then(|s| s.session_id.as_deref());
-    let why = match (&view.session_id, own) {
-        (None, _) => "the result names no session".to_owned(),
-        (Some(theirs), Some(own)) if theirs != own => {
+    let why = match (e.foreign_name(result), &view.session_id) {
+        (Some(("run", theirs)), _) => {
+            format!("the result names run '{theirs}', the run is '{}'", e.run_id)
+        }
+        (Some((_, theirs)), _) => {
+            let own = status(e).and_then(|s| s.session_id.as_deref()).unwrap_or_default();
             format!("the result names session '{theirs}', the run '{own}'")
         }
-        _ => return,
+        (None, None) => "the result names no session".to_owned(),
+        (None, Some(_)) => return,
     };
     notes.flag(Flag::Undeliverable);
     notes.find(&finding::RESULT_UNDELIVERABLE, why, file);
@@ -304,7 +355,6 @@ fn from_events(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
         notes.find(&finding::LOG_LARGE, "only the end of the log was read", FILE);
     }
     if log.budget_cut {
-        notes.flag(Flag::Truncated);
         notes.find(&finding::LOG_BUDGET, "its writer cut the log at its budget", FILE);
     }
     if log.status_write_failed > 0 {
@@ -313,7 +363,7 @@ fn from_events(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
         notes.find(&finding::STATUS_WRITES_LOST, text, FILE);
     }
     if !matches!(ruling.verdict, Verdict::Finished | Verdict::Running) {
-        for event in &log.last {
+        for event in log.last.iter().chain(&log.last_of_child) {
             let detail = event.detail.as_deref().map(|d| format!(": {}", clip(d, 200)));
             let text = format!("{}{}", clip(&event.kind, 80), detail.unwrap_or_default());
             notes.say(Grade::Claimed, text, FILE, event.at_ms);
@@ -321,6 +371,7 @@ fn from_events(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     }
 }
 
+/// Spec: RS-START-18.
 fn from_stderr(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     let wanted =
         !matches!(ruling.verdict, Verdict::Finished | Verdict::Running | Verdict::Settling);
@@ -332,10 +383,16 @@ fn from_stderr(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     notes.say(Grade::Claimed, text, Some("runner.stderr.log"), None);
 }
 
+/// Spec: RS-CTRL-04, RS-FLAG-05, RS-FLAG-07, RS-FLAG-16, RS-FLAG-21.
 fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     if e.temp.count > 0 {
         notes.flag(Flag::TempLitter);
-        let text = format!("{} leftover temp file(s), {} bytes", e.temp.count, e.temp.bytes);
+        let some = if e.temp.measured < e.temp.count {
+            format!(" in the first {}", e.temp.measured)
+        } else {
+            String::new()
+        };
+        let text = format!("{} leftover temp file(s), {} bytes{some}", e.temp.count, e.temp.bytes);
         notes.find(&finding::TEMP_LITTER, text, None);
     }
     for name in e.temp.newer_than_target.iter().take(5) {
@@ -354,7 +411,15 @@ fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
         } else {
             ""
         };
-        let text = format!("{n} control request(s) unread{age}{nobody}");
+        let closed = match e.control.closed.as_slice() {
+            [] => String::new(),
+            names => format!("; the inbox is closed ({})", names.join(", ")),
+        };
+        let dropped = e.control.invalid.first().map_or_else(String::new, |(file, why)| {
+            let n = e.control.invalid.len();
+            format!("; a runner would drop {n} of them unread, first {file}: {why}")
+        });
+        let text = format!("{n} control request(s) unread{age}{nobody}{closed}{dropped}");
         notes.find(&finding::CONTROL_PENDING, text, e.control.pending.first().map(String::as_str));
     }
     if e.truncated {
@@ -366,13 +431,14 @@ fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     }
 }
 
+/// Spec: RS-INDEX-05, RS-FLAG-17, RS-FLAG-18.
 fn from_index(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
     let Some(state) = status(e).and_then(super::super::status::StatusView::known_state) else {
         return;
     };
     match e.marker.marker_mtime_ms {
         // Before the proof is in, both a kept and a released marker are right.
-        Some(at) if state.is_outcome() => {
+        Some(at) if state.is_terminal() => {
             let age = (e.now_ms - at).max(0);
             if proof.counts || age > limits::STALE_MARKER_MS {
                 notes.flag(Flag::MarkerStale);
@@ -389,89 +455,7 @@ fn from_index(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
     }
 }
 
-fn from_locks(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
-    for lease in &e.leases {
-        let at = Some(lease.owner.updated_at_ms);
-        match &lease.held_because {
-            Some(why) => {
-                notes.flag(Flag::LeaseHeld);
-                notes.say(
-                    Grade::Claimed,
-                    format!("a session lease is held: {why}"),
-                    Some(&lease.path),
-                    at,
-                );
-            }
-            None => {
-                notes.flag(Flag::LeaseHeld);
-                let text = "its lease outlived its owner and may be reclaimed";
-                notes.find(&finding::LEASE_STALE, text, Some(&lease.path));
-            }
-        }
-    }
-    for fact in &e.slots {
-        let verdict = slot_verdict(e, &fact.owner);
-        let release = verdict.release && !fact.claimed;
-        let file = Some(fact.path.as_str());
-        if release {
-            notes.flag(Flag::SlotReleasable);
-            let by = if verdict.by_policy { " by policy" } else { "" };
-            let text = format!("its slot may be released{by}: {}", verdict.reason);
-            notes.find(&finding::SLOT_RELEASABLE, text, file);
-        } else if !matches!(ruling.verdict, Verdict::Running | Verdict::Starting) {
-            notes.flag(Flag::SlotRetained);
-            let why = if fact.claimed { "a claim file freezes it" } else { verdict.reason };
-            notes.find(&finding::SLOT_RETAINED, format!("its slot stays: {why}"), file);
-        }
-    }
-    // One of several slots decides for the worse.
-    if notes.flags.contains(&Flag::SlotRetained) {
-        notes.flags.retain(|f| *f != Flag::SlotReleasable);
-    }
-}
-
-/// The release verdict of a slot that names this run. Facts K-29.
-pub fn slot_verdict(e: &RunEvidence, owner: &SlotOwner) -> SlotVerdict {
-    let s = status(e);
-    let state = s.and_then(|s| s.state.clone());
-    let slot_status = s.zip(state).map(|(s, state)| SlotStatus {
-        run_id: s.run_id.as_deref(),
-        session_id: s.session_id.as_deref(),
-        state,
-        mode: s.mode.as_ref().and_then(Open::known),
-        #[expect(clippy::cast_precision_loss, reason = "a pid is far below 2^53")]
-        pid: s.pid.filter(|p| *p > 0).map(|p| p as f64),
-        error: s.error.as_deref(),
-        overlay: s.overlay.as_ref().and_then(|o| o.as_ref().ok()),
-        last_activity_ms: s.last_activity_ms.or(s.last_update_ms).or(s.ended_at_ms),
-    });
-    // The slot names the instance that it waits for; a proof of another one frees nothing.
-    let proof = e.proof.value().filter(|p| {
-        p.run_id == owner.run_id
-            && owner.runner_instance_id.as_deref().is_none_or(|id| id == p.instance_id)
-            && proofs::mismatch(e, p).is_none()
-    });
-    let alive = match e.life.word {
-        // A reused pid is a process that is gone.
-        Liveness::Dead | Liveness::Reused => Alive::No,
-        Liveness::Live => Alive::Yes,
-        _ => Alive::Unknown,
-    };
-    slot::verdict(
-        owner,
-        &SlotEvidence {
-            status: slot_status,
-            proof: proof.map(|p| p.state),
-            pid_alive: alive,
-            abandoned_after_ms: e.times.abandoned_slot_ms,
-            now_ms: e.now_ms,
-            controller_live: e.life.word == Liveness::Live,
-            // The children of a workflow are other runs; without a look at each of them the slot stays.
-            children: &[],
-        },
-    )
-}
-
+/// Spec: RS-FLAG-14, RS-FLAG-15, RS-FLAG-20.
 fn from_place(e: &RunEvidence, notes: &mut Notes) {
     if let Some(root) = &e.split_root {
         notes.flag(Flag::SplitRoot);
@@ -488,6 +472,11 @@ fn from_place(e: &RunEvidence, notes: &mut Notes) {
         ("status.json", e.status.meta().map_or(0, |m| m.mode)),
         ("process-terminal.json", e.proof.meta().map_or(0, |m| m.mode)),
         ("process-terminal-candidate.json", e.candidate.meta().map_or(0, |m| m.mode)),
+        ("events.jsonl", e.events_mode),
+        ("runner-startup.json", e.startup.meta().map_or(0, |m| m.mode)),
+        ("runner-startup-ack.json", e.ack.meta().map_or(0, |m| m.mode)),
+        ("runner-startup-confirm.json", e.confirm.meta().map_or(0, |m| m.mode)),
+        ("runner-startup-proceed.json", e.proceed.meta().map_or(0, |m| m.mode)),
     ];
     if let Some((file, mode)) = modes.into_iter().find(|(_, mode)| mode & 0o022 != 0) {
         notes.flag(Flag::LoosePermissions);

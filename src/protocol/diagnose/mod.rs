@@ -16,11 +16,13 @@
 //! | `stages` | how far did the launch come? |
 //! | `rules` | which verdict? |
 //! | `flags` | which flags and findings? |
+//! | `locks` | of those, what is held, and what became of it? |
 //! | `advice` | what may be done, what must not? |
 
 mod accounts;
 mod advice;
 mod flags;
+mod locks;
 mod proofs;
 mod rules;
 mod stages;
@@ -35,9 +37,9 @@ use super::status::StatusView;
 use super::verdict::{Diagnosis, EvidenceLine, Finding, Flag, Grade, ProofSummary, Stage, Verdict};
 
 pub use accounts::{Account, Source};
-pub use flags::slot_verdict;
+pub use locks::slot_verdict;
 
-/// Judges one run.
+/// Judges one run. Spec: RS-DIAG-03, RS-DIAG-28, RS-DIAG-29.
 pub fn diagnose(e: &RunEvidence) -> Diagnosis {
     let proof = proofs::summarize(e);
     let accounts = accounts::collect(e);

@@ -6,6 +6,7 @@ use super::{FileFact, ProofSummary, RunEvidence, status};
 use crate::protocol::Open;
 
 /// Summarizes sidecar and overlay. Spec: RS-PROOF-*, facts §5.2, §5.6 P-22.
+/// Spec: RS-PROOF-04, RS-PROOF-05.
 pub(super) fn summarize(e: &RunEvidence) -> ProofSummary {
     match &e.proof {
         FileFact::Present(proof, _) => sidecar(e, proof),
@@ -37,16 +38,14 @@ fn recorded_reason(proof: &Proof) -> Option<String> {
 
 fn sidecar(e: &RunEvidence, proof: &Proof) -> ProofSummary {
     let word = proof.state.as_str();
-    if proof.state != ProofState::Observed {
-        return summary(word, recorded_reason(proof), false);
-    }
     match mismatch(e, proof) {
-        None => summary(word, None, true),
         Some(why) => summary(word, Some(format!("does not count: {why}")), false),
+        None if proof.state == ProofState::Observed => summary(word, None, true),
+        None => summary(word, recorded_reason(proof), false),
     }
 }
 
-/// Why an observed proof is not about this run's runner, if it is not.
+/// Why a proof is not about this run's runner, if it is not. Spec: RS-PROOF-06.
 pub(super) fn mismatch(e: &RunEvidence, proof: &Proof) -> Option<String> {
     if proof.run_id != e.run_id {
         return Some(format!("it names run '{}'", proof.run_id));
@@ -89,7 +88,9 @@ fn overlay(e: &RunEvidence) -> ProofSummary {
 
 /// Whether the proof may still come: it is pending or missing, and nothing says it never will.
 pub(super) fn may_still_come(e: &RunEvidence, proof: &ProofSummary) -> bool {
-    let sidecar_pending = e.proof.value().is_none_or(|p| p.state == ProofState::Pending);
+    // Somebody else's pending proof will never become this run's.
+    let sidecar_pending =
+        e.proof.value().is_none_or(|p| p.state == ProofState::Pending && mismatch(e, p).is_none());
     // A repairer's overlay is its word that nobody observes any more, while the sidecar of the dead
     // observer stays pending for ever.
     let given_up = status(e)

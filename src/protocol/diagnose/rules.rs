@@ -2,7 +2,7 @@
 
 use super::super::limits;
 use super::super::process::Liveness;
-use super::super::proof::ProofState;
+use super::super::proof::{ProofState, ResumeDisposition};
 use super::super::state::RunState;
 use super::super::status::StatusView;
 use super::accounts::{self, Account, Source};
@@ -11,7 +11,7 @@ use super::{
     stages, status,
 };
 
-/// The verdict of one run.
+/// The verdict of one run. Spec: RS-DIAG-05, RS-DIAG-06, RS-DIAG-07.
 pub(super) fn rule(
     e: &RunEvidence,
     proof: &ProofSummary,
@@ -37,6 +37,7 @@ pub(super) fn rule(
     }
 }
 
+/// Spec: RS-DIAG-09.
 fn rule_with_status(
     e: &RunEvidence,
     s: &StatusView,
@@ -73,6 +74,7 @@ fn rule_with_status(
     rule_terminal(e, s, state, proof)
 }
 
+/// Spec: RS-DIAG-10, RS-DIAG-11.
 fn conflict(
     e: &RunEvidence,
     s: &StatusView,
@@ -88,9 +90,11 @@ fn conflict(
         ruling.preferred = Some(preferred.as_str());
         return Some(ruling);
     }
-    // The log tells the end and nothing else does: the status was lost on the way.
-    let told_by_log = accounts.iter().any(|a| a.source == Source::Events);
-    if state.is_active() && told_by_log && e.results.is_empty() && e.life.word.is_gone() {
+    // The log tells the end and nothing else does: the status was lost on the way. A result that
+    // cannot be read tells nothing either.
+    let told_by_log = e.events.as_ref().is_some_and(|log| !log.completed.is_empty());
+    let no_result = accounts::surviving_result(e).is_none();
+    if state.is_active() && told_by_log && no_result && e.life.word.is_gone() {
         let because = format!("status.json says {state}, events.jsonl says the run completed");
         notes.find(&finding::LOG_AHEAD_OF_STATUS, because.clone(), Some("events.jsonl"));
         let mut ruling = Ruling::new(Verdict::Conflict, because);
@@ -112,9 +116,10 @@ fn conflict(
     None
 }
 
+/// Spec: RS-DIAG-17, RS-DIAG-19, RS-DIAG-21, RS-DIAG-22, RS-DIAG-23, RS-ROLE-06.
 fn rule_active(e: &RunEvidence, s: &StatusView, state: RunState) -> Ruling {
-    if let Some(error) = stages::startup_error(e) {
-        return rule_startup_error(e, error);
+    if let Some(ruling) = rule_startup_error(e) {
+        return ruling;
     }
     let why = &e.life.why;
     if e.life.word.is_gone() {
@@ -144,6 +149,11 @@ fn rule_active(e: &RunEvidence, s: &StatusView, state: RunState) -> Ruling {
         );
         return Ruling::new(Verdict::RunningUnverified, because);
     }
+    if e.life.word == Liveness::Live && s.is_workflow() {
+        let because =
+            format!("recorded {state}, and its host lives ({why}); that says nothing of the work");
+        return Ruling::new(Verdict::Running, because);
+    }
     if e.life.word == Liveness::Live {
         return Ruling::new(Verdict::Running, format!("recorded {state}, and {why}"));
     }
@@ -151,6 +161,7 @@ fn rule_active(e: &RunEvidence, s: &StatusView, state: RunState) -> Ruling {
 }
 
 /// `queued` (or a launch) with no process recorded: judged by age alone, and never as dead.
+/// Spec: RS-DIAG-18.
 fn rule_queued(e: &RunEvidence, s: &StatusView, state: RunState) -> Ruling {
     if let Some((stage, age)) = stages::under_way(e).filter(|_| stages::has_messages(e)) {
         let because = format!("the launch has reached '{stage}' and nothing has begun");
@@ -182,25 +193,25 @@ pub(super) fn ms(ms: i64) -> String {
     }
 }
 
-fn rule_startup_error(e: &RunEvidence, error: &str) -> Ruling {
-    let first_line = error.lines().next().unwrap_or_default();
-    let stage = stages::reached(e);
-    match life_word(e) {
-        Liveness::Dead | Liveness::Reused | Liveness::NotRecorded => Ruling::new(
-            Verdict::StartFailed,
-            format!("the runner recorded a start-up error: {first_line}"),
-        )
-        .at(stage),
-        _ => Ruling::new(
-            Verdict::StartStuck,
-            format!(
-                "the runner recorded a start-up error but is not demonstrably gone: {first_line}"
-            ),
-        )
-        .at(stage),
-    }
+/// What a recorded start-up error decides. Of a process that cannot be judged from here it decides
+/// nothing: the message is only evidence then.
+/// Spec: RS-DIAG-14.
+fn rule_startup_error(e: &RunEvidence) -> Option<Ruling> {
+    let first_line = stages::startup_error(e)?.lines().next().unwrap_or_default();
+    let said = format!("the runner recorded a start-up error: {first_line}");
+    let ruling = match life_word(e) {
+        Liveness::Dead | Liveness::Reused | Liveness::NotRecorded => {
+            Ruling::new(Verdict::StartFailed, said)
+        }
+        Liveness::Live => {
+            Ruling::new(Verdict::StartStuck, format!("{said}; its process is still there"))
+        }
+        Liveness::Foreign | Liveness::Unknown => return None,
+    };
+    Some(ruling.at(stages::reached(e)))
 }
 
+/// Spec: RS-DIAG-24, RS-DIAG-25, RS-STATUS-08.
 fn rule_paused(e: &RunEvidence, s: &StatusView) -> Ruling {
     if s.ended_at_ms.is_some() {
         return Ruling::new(Verdict::Paused, "recorded paused, and the pause is confirmed");
@@ -212,13 +223,16 @@ fn rule_paused(e: &RunEvidence, s: &StatusView) -> Ruling {
     Ruling::new(Verdict::Paused, "recorded paused; the pause is not confirmed (no endedAt)")
 }
 
-/// Facts T-3: `failed`, no `endedAt`, an error of the run, every step untouched.
+/// Facts T-3: `failed`, no `endedAt`, an error of the run, every step untouched; or an end without
+/// success whose proof says that the runner never started.
+/// Spec: RS-START-14, RS-DIAG-13, RS-CAND-05.
 pub(super) fn is_failed_start(e: &RunEvidence) -> bool {
     let Some(s) = status(e) else { return false };
-    if s.known_state() != Some(RunState::Failed) {
+    let Some(state) = s.known_state().filter(|s| s.is_outcome() && *s != RunState::Complete) else {
         return false;
-    }
-    let untouched = s.ended_at_ms.is_none()
+    };
+    let untouched = state == RunState::Failed
+        && s.ended_at_ms.is_none()
         && s.error.is_some()
         && (s.steps.is_empty() || s.all_steps_pending());
     let not_started = |p: &super::super::proof::Proof| p.state == ProofState::NotStarted;
@@ -227,6 +241,7 @@ pub(super) fn is_failed_start(e: &RunEvidence) -> bool {
     untouched || said
 }
 
+/// Spec: RS-DIAG-26, RS-DIAG-27.
 fn rule_terminal(e: &RunEvidence, s: &StatusView, state: RunState, proof: &ProofSummary) -> Ruling {
     if is_failed_start(e) {
         let error = s.error.as_deref().or_else(|| stages::startup_error(e)).unwrap_or("no reason");
@@ -237,7 +252,10 @@ fn rule_terminal(e: &RunEvidence, s: &StatusView, state: RunState, proof: &Proof
     if proof.counts {
         return Ruling::new(Verdict::Finished, format!("{state}, and its exit was observed"));
     }
-    let what = proof.reason.clone().unwrap_or_else(|| proof.state.clone());
+    let what = match &proof.reason {
+        Some(reason) => format!("proof {}: {reason}", proof.state),
+        None => format!("proof {}", proof.state),
+    };
     if !proofs::may_still_come(e, proof) {
         let because = format!("{state}, but the exit is unproven ({what})");
         return Ruling::new(Verdict::FinishedUnproven, because);
@@ -249,13 +267,14 @@ fn rule_terminal(e: &RunEvidence, s: &StatusView, state: RunState, proof: &Proof
     // A time far ahead of the clock must not settle for ever.
     let age = (e.now_ms - end).abs();
     if age <= e.times.settling_ms {
-        let because = format!("{state} {} ago; result and proof may still come", ms(age));
+        let because = format!("{state} {} ago; result and proof may still come ({what})", ms(age));
         return Ruling::new(Verdict::Settling, because);
     }
     let because = format!("{state} {} ago, and the exit was never observed ({what})", ms(age));
     Ruling::new(Verdict::FinishedUnproven, because)
 }
 
+/// Spec: RS-DIAG-08, RS-DIAG-15, RS-DIAG-16.
 fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
     let work = [
         (
@@ -263,7 +282,7 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
             "a candidate with counts",
         ),
         (e.proof.is_there(), "a proof"),
-        (!e.results.is_empty(), "a result"),
+        (e.own_results().next().is_some(), "a result"),
         (e.output_bytes > 0, "step output"),
         (e.events.as_ref().is_some_and(|log| log.begun), "step events"),
     ];
@@ -272,8 +291,8 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
         notes.find(&finding::STATUS_MISSING, text.clone(), Some("status.json"));
         return Ruling::new(Verdict::Corrupt, text);
     }
-    if let Some(error) = stages::startup_error(e) {
-        return rule_startup_error(e, error);
+    if let Some(ruling) = rule_startup_error(e) {
+        return ruling;
     }
     let stage = stages::reached(e);
     if stages::has_messages(e) {
@@ -303,6 +322,7 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
 }
 
 /// Whether the run can be resumed now, and why (not). `None` while the question makes no sense.
+/// Spec: RS-PROOF-17, RS-DIAG-25.
 pub(super) fn resumable(e: &RunEvidence, verdict: Verdict) -> Option<(bool, String)> {
     let s = status(e)?;
     let state = s.known_state().filter(|state| state.is_terminal())?;
@@ -324,6 +344,14 @@ pub(super) fn resumable(e: &RunEvidence, verdict: Verdict) -> Option<(bool, Stri
         None => no("no session file is recorded"),
         Some(false) => no("the session file is gone"),
         Some(true) if e.cwd_exists == Some(false) => no("the working directory is gone"),
+        // Given for a run that was stopped on request, so no file brings it back.
+        Some(true) if said_non_resumable(e) => no("its proof says that it is not resumable"),
         Some(true) => Some((true, "the session file exists and nobody holds its lease".to_owned())),
     }
+}
+
+/// Whether the observer of the end ruled a resume out for good.
+fn said_non_resumable(e: &RunEvidence) -> bool {
+    let proof = e.proof.value().filter(|p| proofs::mismatch(e, p).is_none());
+    proof.is_some_and(|p| p.resume_disposition == Some(ResumeDisposition::NonResumable))
 }

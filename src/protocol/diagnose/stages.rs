@@ -23,7 +23,7 @@ pub(super) fn startup_error(e: &RunEvidence) -> Option<&str> {
         .then(|| message.error.as_deref().unwrap_or("no reason given"))
 }
 
-/// How far the launch came, by the files alone.
+/// How far the launch came, by the files alone. Spec: RS-START-15.
 pub(super) fn reached(e: &RunEvidence) -> Stage {
     if has_begun(e) || e.proceed.is_there() {
         return Stage::Proceed;
@@ -44,7 +44,7 @@ pub(super) fn reached(e: &RunEvidence) -> Stage {
     }
 }
 
-/// A launch that is still under way: its stage and the age of that stage in ms.
+/// A launch that is still under way: its stage and the age of that stage in ms. Spec: RS-START-16.
 pub(super) fn under_way(e: &RunEvidence) -> Option<(Stage, i64)> {
     if has_begun(e) {
         return None;
@@ -53,9 +53,11 @@ pub(super) fn under_way(e: &RunEvidence) -> Option<(Stage, i64)> {
         return Some((reached(e), (e.now_ms - at).max(0)));
     }
     // No message yet: a status as only a launcher writes it (facts S-40), with nothing of the
-    // runner's in it. The runner's first own write adds its working directory.
+    // runner's in it. The runner's first own write adds its working directory. A workflow has no
+    // launch of its own, so its untouched steps say nothing.
     let s = status(e)?;
-    let by_launcher = s.cwd.is_none() && s.all_steps_pending() && s.pid.is_some();
+    let by_launcher =
+        !s.is_workflow() && s.cwd.is_none() && s.all_steps_pending() && s.pid.is_some();
     if !by_launcher {
         return None;
     }

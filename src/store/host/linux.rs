@@ -161,7 +161,8 @@ mod tests {
     fn the_own_process_is_present_with_a_start_in_this_boot() {
         let mut facts = SystemFacts::default();
         fill(&mut facts);
-        let seen = process(i64::from(std::process::id()), facts.boot_time_ms);
+        let own = i64::from(rustix::process::getpid().as_raw_pid());
+        let seen = process(own, facts.boot_time_ms);
         assert_eq!(seen.presence, Presence::Present);
         assert!(seen.start_ms > facts.boot_time_ms, "a process starts after its boot");
     }

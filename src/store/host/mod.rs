@@ -10,6 +10,7 @@
 //!
 //! [`RealHost`] is the only implementation that touches the system; only it and its platform files
 //! may call the standard library for effects.
+//! Spec: RS-READ-11.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -182,6 +183,7 @@ pub trait Host: Send + Sync {
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
     /// Reads a part of one plain file, following no link and never waiting for another process.
+    /// Spec: RS-READ-02.
     ///
     /// # Errors
     /// [`ReadError`].

@@ -64,6 +64,7 @@ fn kind_of(file_type: FileType) -> FileKind {
 
 #[expect(
     clippy::useless_conversion,
+    clippy::unnecessary_cast,
     clippy::cast_sign_loss,
     reason = "the field types differ between Unix systems"
 )]
@@ -138,10 +139,10 @@ impl Host for RealHost {
             Ok(fd) => fd,
             Err(e) => {
                 // A link gives ELOOP and a socket ENXIO; say what is there, not what the call said.
-                if let Ok(stat) = self.stat_at(dir, name) {
-                    if stat.kind != FileKind::Regular {
-                        return Err(ReadError::NotPlain(stat.kind));
-                    }
+                if let Ok(stat) = self.stat_at(dir, name)
+                    && stat.kind != FileKind::Regular
+                {
+                    return Err(ReadError::NotPlain(stat.kind));
                 }
                 return Err(io::Error::from(e).into());
             }

@@ -1,0 +1,23 @@
+//! The hand-written schemas of `spec/schemas` against the code that reads and writes such documents.
+//!
+//! Theory of operation. Neither is made from the other, so each is held to the other from both sides:
+//! `documents` hands recorded files to both and compares what they accept, `answers` hands what the
+//! program prints to the schema of its output, `words` compares lists of words and members. What
+//! the two judge differently on purpose is listed with the reason, and the lists are exact.
+
+mod answers;
+mod documents;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use testkit::schema::Schemas;
+
+/// A path of this repository.
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn schemas() -> Schemas {
+    Schemas::load(&here("spec/schemas/v1")).expect("the schemas are of known keywords")
+}
