@@ -41,6 +41,20 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
 }
 
+impl Command {
+    /// The form of the answer.
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Inspect(InspectArgs { common, .. }) | Self::List(ListArgs { common, .. }) => {
+                common.format
+            }
+            Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
+                *format
+            }
+        }
+    }
+}
+
 /// Colours.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Color {

@@ -10,11 +10,12 @@ mod exit_code;
 mod output;
 mod render;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use args::{Args, Command};
+use args::{Args, Command, Format};
 use exit_code::Code;
 use output::{Failure, Output};
 
@@ -24,12 +25,12 @@ pub(crate) fn main() -> ExitCode {
         Ok(args) => args,
         Err(e) => {
             // Help and version are answers, not errors; a closed pipe is neither.
-            let _ = e.print();
+            let _ = if hostile_arguments() { print_escaped(&e) } else { e.print() };
             let code = if e.use_stderr() { Code::USAGE } else { Code::FINE };
             return ExitCode::from(code.number());
         }
     };
-    let mut output = Output::new(args.color.into());
+    let mut output = Output::new(args.color.into(), args.command.format() == Format::Text);
     let result = match &args.command {
         Command::Inspect(a) => commands::inspect::run(a, &mut output),
         Command::List(a) => commands::list::run(a, &mut output),
@@ -43,4 +44,18 @@ pub(crate) fn main() -> ExitCode {
         Err(failure) => output.report(&failure),
     };
     ExitCode::from(code.number())
+}
+
+/// Whether an argument holds what a terminal would obey. The parser repeats arguments as they are.
+fn hostile_arguments() -> bool {
+    std::env::args_os().any(|arg| {
+        let text = arg.to_string_lossy();
+        render::escape(&text) != text
+    })
+}
+
+/// Prints an error of the parser without colours, so that all control characters can be escaped.
+fn print_escaped(e: &clap::Error) -> std::io::Result<()> {
+    let text = e.render().to_string();
+    text.lines().try_for_each(|line| writeln!(std::io::stderr().lock(), "{}", render::escape(line)))
 }

@@ -60,9 +60,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Opens standard output. `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` are honoured by `Auto`.
-    pub(crate) fn new(color: anstream::ColorChoice) -> Self {
-        let stream = anstream::AutoStream::new(io::stdout().lock(), color);
+    /// Opens standard output. `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` are honoured by `Auto`. Only
+    /// text passes the filter that removes colours: it would remove characters of a JSON string too.
+    pub(crate) fn new(color: anstream::ColorChoice, is_text: bool) -> Self {
+        let choice = if is_text { color } else { anstream::ColorChoice::AlwaysAnsi };
+        let stream = anstream::AutoStream::new(io::stdout().lock(), choice);
         Self { out: io::BufWriter::with_capacity(64 << 10, stream), color }
     }
 

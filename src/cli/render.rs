@@ -14,7 +14,8 @@ use super::exit_code::Code;
 pub(crate) fn escape(text: &str) -> String {
     let harmful = |c: char| {
         c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
     };
     if !text.chars().any(harmful) {
         return text.to_owned();
@@ -27,6 +28,23 @@ pub(crate) fn escape(text: &str) -> String {
         }
         out
     })
+}
+
+/// As much of one line as a person reads; JSON has the whole.
+fn shown(line: &str) -> String {
+    cut(line, 2000)
+}
+
+/// As much of a word as a table has room for.
+fn word(text: &str) -> String {
+    cut(text, 64)
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        None => escape(text),
+        Some((at, _)) => escape(&text[..at]) + "…",
+    }
 }
 
 /// An instant and how long ago it was.
@@ -87,9 +105,9 @@ pub(crate) fn run(out: &mut impl Write, r: &RunReport, now_ms: i64) -> io::Resul
     let state = r
         .recorded_state
         .as_deref()
-        .map_or("no status".to_owned(), |s| format!("recorded '{}'", escape(s)));
+        .map_or("no status".to_owned(), |s| format!("recorded '{}'", word(s)));
     writeln!(out, "{}  {}", verdict(r, 0), escape(&r.run_id))?;
-    write!(out, "  {state} · process {} · proof {}", r.liveness, escape(&r.proof.state))?;
+    write!(out, "  {state} · process {} · proof {}", r.liveness, word(&r.proof.state))?;
     if r.proof.counts {
         write!(out, " (counts)")?;
     }
@@ -157,20 +175,20 @@ fn line(out: &mut impl Write, key: &str, text: &str) -> io::Result<()> {
 /// A text that may have several lines, each escaped; the source stands behind the first.
 fn text_lines(out: &mut impl Write, head: &str, text: &str, source: &str) -> io::Result<()> {
     let mut lines = text.lines();
-    write!(out, "{head}{}", escape(lines.next().unwrap_or_default()))?;
+    write!(out, "{head}{}", shown(lines.next().unwrap_or_default()))?;
     if !source.is_empty() {
         write!(out, "  {DIM}[{source}]{DIM:#}")?;
     }
     writeln!(out)?;
     for more in lines {
-        writeln!(out, "            | {}", escape(more))?;
+        writeln!(out, "            | {}", shown(more))?;
     }
     Ok(())
 }
 
 /// One run in one line.
 pub(crate) fn row(out: &mut impl Write, r: &RunReport, now_ms: i64) -> io::Result<()> {
-    let state = r.recorded_state.as_deref().map_or("-".to_owned(), escape);
+    let state = r.recorded_state.as_deref().map_or("-".to_owned(), word);
     let since =
         r.last_evidence_ms.map_or("-".to_owned(), |at| age(now_ms.saturating_sub(at).max(0)));
     write!(

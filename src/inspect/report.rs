@@ -488,7 +488,7 @@ impl ResultReport {
             session_id: view.and_then(|v| v.session_id.clone()),
             outcome: view.and_then(|v| v.outcome).map(|o| o.as_str()),
             at_ms,
-            age_ms: at_ms.map(|at| (now_ms - at).max(0)),
+            age_ms: at_ms.map(|at| now_ms.saturating_sub(at).max(0)),
             problem,
         })
     }

@@ -173,6 +173,8 @@ impl<'a> Raw<'a> {
 pub struct Document<'a> {
     source: &'a str,
     members: Vec<(Cow<'a, str>, Raw<'a>)>,
+    /// See [`order_of`].
+    order: Vec<usize>,
     duplicates: bool,
     undecodable_keys: bool,
 }
@@ -213,11 +215,9 @@ impl<'a> Document<'a> {
             .and_then(|m| de.end().map(|()| m))
             .map_err(|e| DecodeError::from_json(text, &e))?;
         let undecodable_keys = parsed.iter().any(|(key, _)| key.contains('\u{fffd}'));
-        let duplicates = parsed
-            .iter()
-            .enumerate()
-            .any(|(i, (key, _))| parsed[..i].iter().any(|(earlier, _)| earlier == key));
-        Ok(Self { source: text, members: parsed, duplicates, undecodable_keys })
+        let order = order_of(&parsed);
+        let duplicates = has_duplicates(&parsed, &order);
+        Ok(Self { source: text, members: parsed, order, duplicates, undecodable_keys })
     }
 
     /// The source text.
@@ -228,7 +228,12 @@ impl<'a> Document<'a> {
     /// The value of a member; of duplicates the last one (`RS-JSON-05`). Absent and `null` differ.
     /// Spec: RS-JSON-11, RS-JSON-13.
     pub fn get(&self, key: &str) -> Option<Raw<'a>> {
-        self.members.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v)
+        if self.order.is_empty() {
+            return self.members.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v);
+        }
+        let behind = self.order.partition_point(|place| self.members[*place].0.as_ref() <= key);
+        let (found, value) = &self.members[*self.order.get(behind.checked_sub(1)?)?];
+        (found == key).then_some(*value)
     }
 
     /// Whether a key occurs more than once.
@@ -407,6 +412,32 @@ fn decode_lossy(body: &str) -> String {
     out
 }
 
+/// Documents with at most this many members are searched from the end.
+const FEW_MEMBERS: usize = 64;
+
+/// The places of many members, by key and then by place: with an order, looking one up and telling
+/// whether a key occurs twice take no time. Empty for few members, where the order would cost more.
+fn order_of(members: &[(Cow<'_, str>, Raw<'_>)]) -> Vec<usize> {
+    if members.len() <= FEW_MEMBERS {
+        return Vec::new();
+    }
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    // A stable sort keeps equal keys in the order of the file.
+    order.sort_by_key(|place| members[*place].0.as_ref());
+    order
+}
+
+/// Whether a key occurs twice.
+fn has_duplicates(members: &[(Cow<'_, str>, Raw<'_>)], order: &[usize]) -> bool {
+    if order.is_empty() {
+        let twice = |(i, (key, _)): (usize, &(Cow<'_, str>, Raw<'_>))| {
+            members[..i].iter().any(|(earlier, _)| earlier == key)
+        };
+        return members.iter().enumerate().any(twice);
+    }
+    order.windows(2).any(|pair| members[pair[0]].0 == members[pair[1]].0)
+}
+
 struct MembersVisitor;
 
 impl<'de> Visitor<'de> for MembersVisitor {
@@ -527,5 +558,27 @@ mod tests {
         assert_eq!(n("1e400").number(), None);
         assert_eq!(n("9007199254740993000").integer(), None);
         assert_eq!(n("\"5\"").integer(), None);
+    }
+
+    #[test]
+    fn of_many_members_the_last_of_a_key_is_found_too() {
+        let mut text: String = (0..500).map(|i| format!("\"k{i}\":{i},")).collect();
+        text.pop();
+        let unique = format!("{{{text}}}");
+        let doc = Document::parse(&unique).expect("an object");
+        assert!(!doc.has_duplicate_keys());
+        for i in 0..500 {
+            let value = doc.get(&format!("k{i}")).and_then(Raw::integer);
+            assert_eq!(value, Some(i), "each of many members is found");
+        }
+        for absent in ["", "a", "k", "k500", "z"] {
+            assert!(doc.get(absent).is_none(), "'{absent}' is not there");
+        }
+        let twice = format!("{{{text},\"k7\":-7,\"k0\":-1,\"k7\":-8}}");
+        let doc = Document::parse(&twice).expect("an object");
+        assert!(doc.has_duplicate_keys());
+        assert_eq!(doc.get("k7").and_then(Raw::integer), Some(-8), "the last one wins");
+        assert_eq!(doc.get("k0").and_then(Raw::integer), Some(-1), "the last one wins");
+        assert_eq!(doc.get("k8").and_then(Raw::integer), Some(8), "its neighbour stays");
     }
 }

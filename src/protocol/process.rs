@@ -212,52 +212,54 @@ fn judge_present(
     seen: &ProcessSeen,
     system: &SystemFacts,
 ) -> Life {
-    if let (Some(recorded), Some(own)) = (&record.identity.boot_id, &system.boot_id)
-        && recorded != own
-    {
+    let same_boot = record.identity.boot_id.as_ref().zip(system.boot_id.as_ref());
+    let same_boot = same_boot.map(|(recorded, own)| recorded == own);
+    if same_boot == Some(false) {
         let why = format!("pid {pid} was recorded in an earlier boot; its holder now is another");
         return Life::new(Liveness::Reused, why);
     }
-    // Before any comparison of ticks: they restart at zero with each boot.
-    if let (Some(last), Some(boot)) = (record.last_write_ms, system.boot_time_ms)
-        && last + limits::START_SLACK_MS < boot
+    // Before any comparison of ticks: they restart at zero with each boot. A recorded boot id knows
+    // better than the clock, which may have been set since the record was written.
+    if let (Some(last), Some(boot), None) = (record.last_write_ms, system.boot_time_ms, same_boot)
+        && last.saturating_add(limits::START_SLACK_MS) < boot
     {
         let why = format!(
             "the record is older than this boot ({last} < {boot}), so pid {pid} was reused"
         );
         return Life::new(Liveness::Reused, why);
     }
-    // Whatever is recorded has to be equal: start ticks alone are equal in most quick reuses, and an
-    // inode may come again after a boot.
+    let comparable = record.identity.start_identity.as_deref().filter(|s| s.starts_with("linux:"));
+    let starts = comparable.zip(seen.start_identity.as_deref());
     let inodes = record.identity.pidfd_inode.zip(seen.pidfd_inode);
-    if inodes.is_some_and(|(recorded, now)| recorded != now) {
-        let why = format!("pid {pid} was reused: its identity differs");
+    // Within one boot an inode names one process for ever; ticks may be shown shifted by a time
+    // namespace. Without a boot id an equal inode may be one of another boot, and the ticks tell.
+    let certain = same_boot == Some(true) && inodes.is_some_and(|(recorded, now)| recorded == now);
+    if let Some((recorded, now)) = starts.filter(|(recorded, now)| recorded != now && !certain) {
+        let why = format!("pid {pid} was reused: it started at {now}, recorded is {recorded}");
         return Life::new(Liveness::Reused, why);
     }
-    let comparable = record.identity.start_identity.as_deref().filter(|s| s.starts_with("linux:"));
-    if let Some((recorded, now)) = comparable.zip(seen.start_identity.as_deref()) {
+    // Equal ticks decide only where there is no inode: they are equal in most quick reuses.
+    if let Some((recorded, now)) = inodes {
         return if recorded == now {
-            Life::new(Liveness::Live, format!("pid {pid} has the recorded start ({now})"))
+            Life::new(Liveness::Live, format!("pid {pid} has the recorded process identity"))
         } else {
-            let why = format!("pid {pid} was reused: it started at {now}, recorded is {recorded}");
-            Life::new(Liveness::Reused, why)
+            Life::new(Liveness::Reused, format!("pid {pid} was reused: its identity differs"))
         };
     }
-    if inodes.is_some() {
-        let why = format!("pid {pid} has the recorded process identity");
-        return Life::new(Liveness::Live, why);
+    if let Some((_, now)) = starts {
+        return Life::new(Liveness::Live, format!("pid {pid} has the recorded start ({now})"));
     }
     let Some(start) = seen.start_ms else {
         return Life::new(Liveness::Unknown, format!("the start of pid {pid} cannot be read"));
     };
     if let Some(first) = record.first_named_ms
-        && start <= first + limits::START_SLACK_MS
+        && start <= first.saturating_add(limits::START_SLACK_MS)
     {
         let why = format!("pid {pid} started at {start}, before the record first named it");
         return Life::new(Liveness::Live, why);
     }
     match record.last_write_ms {
-        Some(last) if start > last + limits::REUSE_MARGIN_MS => Life::new(
+        Some(last) if start > last.saturating_add(limits::REUSE_MARGIN_MS) => Life::new(
             Liveness::Reused,
             format!(
                 "pid {pid} was reused: its process started at {start}, more than 2 h after the \
@@ -347,6 +349,27 @@ mod tests {
         assert_eq!(word(&r, &present(T)), Liveness::Live, "both are equal");
         r.identity.start_identity = Some("linux:501".into());
         assert_eq!(word(&r, &present(T)), Liveness::Reused, "an equal inode alone is not enough");
+    }
+
+    #[test]
+    fn an_equal_inode_needs_equal_ticks_unless_the_boot_is_known_to_be_this_one() {
+        let mut r = record();
+        r.identity.pidfd_inode = Some(99);
+        r.identity.start_identity = Some("linux:7".into());
+        assert_eq!(word(&r, &present(T)), Liveness::Reused, "an inode of another boot, by chance");
+        r.identity.boot_id = Some("b1".into());
+        assert_eq!(word(&r, &present(T)), Liveness::Live, "ticks shifted by a time namespace");
+    }
+
+    #[test]
+    fn a_recorded_boot_id_knows_better_than_a_clock_that_was_set() {
+        let mut r = record();
+        r.last_write_ms = Some(1_000_000);
+        r.first_named_ms = Some(1_000_000);
+        r.identity.start_identity = Some("linux:500".into());
+        assert_eq!(word(&r, &present(T)), Liveness::Reused, "older than this boot, by the clock");
+        r.identity.boot_id = Some("b1".into());
+        assert_eq!(word(&r, &present(T)), Liveness::Live, "written in this boot, by the kernel");
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl<H: Host> Store<'_, H> {
             .and_then(|_| self.host.open_dir_at(&runs.dir, OsStr::new(id)).ok());
         let Some(dir) = opened else { return child };
         child.found = true;
-        let (status, _) = read::document(
+        let (status, _) = read::document_unlisted(
             self.host,
             &dir,
             layout::STATUS,
@@ -75,7 +75,7 @@ impl<H: Host> Store<'_, H> {
             && overlay.is_some_and(|p| p.state == ProofState::NotStarted && p.run_id == id);
         let side = limits::SIDECAR_MAX_BYTES;
         let (proof, _) =
-            read::document(self.host, &dir, layout::PROOF, side, runs.owner, Proof::read);
+            read::document_unlisted(self.host, &dir, layout::PROOF, side, runs.owner, Proof::read);
         child.observed = proof.value().is_some_and(|p| {
             p.state == ProofState::Observed && p.check_identity(Some(id), Some(instance)).is_ok()
         });

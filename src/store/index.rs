@@ -96,7 +96,7 @@ impl<H: Host> RunsRoot<H> {
                 break;
             }
             let Ok(dir) = host.open_dir_at(&index, &session) else { continue };
-            let (fact, _) = read::document(
+            let (fact, _) = read::document_unlisted(
                 host,
                 &dir,
                 &marker,

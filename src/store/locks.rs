@@ -238,7 +238,17 @@ fn owner_record<H: Host, T>(
             };
         }
     };
-    Some(read::document(host, &dir, layout::OWNER, limits::SIDECAR_MAX_BYTES, owner, decode).0)
+    Some(
+        read::document_unlisted(
+            host,
+            &dir,
+            layout::OWNER,
+            limits::SIDECAR_MAX_BYTES,
+            owner,
+            decode,
+        )
+        .0,
+    )
 }
 
 fn unreadable<T>(

@@ -377,7 +377,11 @@ impl<'h, H: Host> Store<'h, H> {
     /// Adds one runs root for each root run that has nested runs.
     fn add_nested(&mut self, temp: &H::Dir) {
         let host = self.host;
-        let Ok(nested) = host.open_dir_at(temp, layout::NESTED_RUNS_DIR.as_ref()) else { return };
+        let nested = match host.open_dir_at(temp, layout::NESTED_RUNS_DIR.as_ref()) {
+            Ok(nested) => nested,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+            Err(e) => return self.unopened(temp, layout::NESTED_RUNS_DIR, &e),
+        };
         let mut names = Vec::new();
         let _ = host.list(&nested, &mut |entry| {
             if let Some(name) = entry.name.to_str().filter(|n| !n.starts_with('.')) {

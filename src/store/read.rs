@@ -91,3 +91,21 @@ pub(super) fn document<H: Host, T>(
     };
     (fact, Some(read.stat))
 }
+
+/// As [`document`], for a name that no listing told the kind of: it is looked at before it is opened,
+/// because opening a pipe wakes a waiting writer and opening a device may do anything.
+pub(super) fn document_unlisted<H: Host, T>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit: u64,
+    owner: ExpectedOwner,
+    decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
+) -> (FileFact<T>, Option<Stat>) {
+    match host.stat_at(dir, OsStr::new(name)) {
+        Ok(stat) if stat.kind != FileKind::Regular => (FileFact::Unsafe(describe(stat.kind)), None),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => (FileFact::Absent, None),
+        // What else went wrong is told by the attempt.
+        _ => document(host, dir, name, limit, owner, decode),
+    }
+}

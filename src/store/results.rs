@@ -143,7 +143,7 @@ impl<H: Host> ResultsRoot<H> {
         }
         let label = format!("{}/{}/{file}", self.label, layout::COMPLETION_REPLAY);
         let limit = limits::RESULT_MAX_BYTES;
-        let (fact, _) = read::document(host, replay, &file, limit, owner, |doc| {
+        let (fact, _) = read::document_unlisted(host, replay, &file, limit, owner, |doc| {
             Ok((Replay::read(doc)?, ResultView::read(doc)))
         });
         let (fact, why) = match fact {
@@ -217,7 +217,7 @@ impl<H: Host> ResultsRoot<H> {
                 let Some(name) = name.to_str().filter(|n| n.ends_with(".json")) else { continue };
                 let limit = limits::SIDECAR_MAX_BYTES;
                 let (fact, _) =
-                    read::document(host, &dir, name, limit, owner, ResultIndexEntry::read);
+                    read::document_unlisted(host, &dir, name, limit, owner, ResultIndexEntry::read);
                 let Some(entry) = fact.value() else { continue };
                 let wanted =
                     Wanted { run_id: &entry.run_id, session: Some(&entry.session_id), now_ms: 0 };
@@ -345,7 +345,7 @@ fn payload<H: Host>(
     owner: ExpectedOwner,
 ) -> (FileFact<ResultView>, Option<Stat>) {
     let limit = limits::RESULT_MAX_BYTES;
-    read::document(host, dir, name, limit, owner, |doc| Ok(ResultView::read(doc)))
+    read::document_unlisted(host, dir, name, limit, owner, |doc| Ok(ResultView::read(doc)))
 }
 
 /// The name of an entry that may be a payload.

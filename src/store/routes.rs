@@ -118,7 +118,7 @@ impl<H: Host> Look<'_, H> {
         for name in names {
             let path = format!("{TOP}/{name}");
             let Some(dir) = self.dir(&events, name.as_ref(), &path) else { continue };
-            let (fact, _) = read::document(
+            let (fact, _) = read::document_unlisted(
                 self.host,
                 &dir,
                 nested::ROUTE_FILE,
@@ -189,7 +189,7 @@ impl<H: Host> Look<'_, H> {
                     nested::ROUTE_INDEX_ROOTS
                 );
                 let limit = nested::RECORD_MAX_BYTES;
-                let (fact, _) = read::document(
+                let (fact, _) = read::document_unlisted(
                     self.host,
                     &dir,
                     &name,
@@ -223,7 +223,8 @@ impl<H: Host> Look<'_, H> {
     fn route(&mut self, dir: &H::Dir, route: &Route, path: &str) {
         let limit = limits::STATUS_MAX_BYTES;
         let name = nested::REGISTRY_FILE;
-        let (fact, _) = read::document(self.host, dir, name, limit, self.owner, Registry::read);
+        let (fact, _) =
+            read::document_unlisted(self.host, dir, name, limit, self.owner, Registry::read);
         let empty = || Registry { root_run_id: route.root_run_id.clone(), ..Registry::default() };
         let mut registry = match fact {
             FileFact::Absent => empty(),

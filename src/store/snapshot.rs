@@ -76,6 +76,11 @@ impl Listing {
         self.there.iter().find(|(entry, _)| entry == wanted).map(|(_, kind)| *kind)
     }
 
+    /// Whether it is there, and nothing else than a plain file by what the listing tells.
+    fn may_open(&self, wanted: &RunEntry) -> bool {
+        self.kind(wanted).is_some_and(|kind| kind.is_none_or(|kind| kind == FileKind::Regular))
+    }
+
     fn has(&self, wanted: &RunEntry) -> bool {
         self.kind(wanted).is_some()
     }
@@ -304,7 +309,7 @@ impl<H: Host> Store<'_, H> {
         if listing.has(&RunEntry::WorkflowResult) {
             let limit = limits::RESULT_MAX_BYTES;
             let (fact, _) =
-                read::document(host, dir, layout::WORKFLOW_RESULT, limit, owner, |doc| {
+                read::document_unlisted(host, dir, layout::WORKFLOW_RESULT, limit, owner, |doc| {
                     Ok(ResultView::read(doc))
                 });
             let path = layout::WORKFLOW_RESULT.to_owned();
@@ -334,7 +339,7 @@ impl<H: Host> Store<'_, H> {
             e.control = control::facts(host, dir, owner, depth == Depth::Full);
         }
         let proven = e.proof.value().is_some();
-        if depth == Depth::Full && listing.has(&RunEntry::Stderr) && (open || !proven) {
+        if depth == Depth::Full && listing.may_open(&RunEntry::Stderr) && (open || !proven) {
             e.stderr = stderr_tail(host, dir, owner);
         }
         e.temp = temp_facts(host, dir, &e, &listing, owner);
@@ -357,7 +362,7 @@ impl<H: Host> Store<'_, H> {
         let name = format!("{}{run_id}.json", layout::RUNNER_CONFIG_PREFIX);
         let limit = limits::CONFIG_MAX_BYTES;
         let read = |doc: &Document<'_>| Ok(RunnerConfig::read(doc));
-        read::document(self.host, dir, &name, limit, self.owner, read).0
+        read::document_unlisted(self.host, dir, &name, limit, self.owner, read).0
     }
 
     /// Judges the processes that the records name.
@@ -606,7 +611,7 @@ fn temp_facts<H: Host>(
     // Only a whole document is worth anything to a later repair; a torn one is mere litter.
     for (name, _) in newer.into_iter().take(16) {
         let (fact, _) =
-            read::document(host, dir, name, limits::STATUS_MAX_BYTES, owner, |_| Ok(()));
+            read::document_unlisted(host, dir, name, limits::STATUS_MAX_BYTES, owner, |_| Ok(()));
         if fact.value().is_some() {
             facts.newer_than_target.push(name.clone());
         }

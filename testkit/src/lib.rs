@@ -16,7 +16,9 @@
 
 pub mod case;
 pub mod peer_runs;
+pub mod process;
 pub mod program;
+pub mod records;
 pub mod schema;
 pub mod store;
 pub mod tree;

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -82,8 +82,8 @@ pub fn run(
     limit: Duration,
     before: Option<BeforeStart<'_>>,
 ) -> io::Result<Outcome> {
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = spawn(&mut command)?;
     let mut stdin = child.stdin.take().expect("was asked for as a pipe");
     if let Some(before) = before {
         if let Err(error) = before(child.id()) {
@@ -115,6 +115,23 @@ pub fn run(
     let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
     let [stdout, stderr] = outputs;
     Ok(Outcome { code, stdout, stderr, elapsed_ms, late })
+}
+
+/// Starts the program. A freshly copied one may be busy for a moment: a child that another thread has
+/// just forked holds the copy open for writing until it becomes its own program.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let start = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(e)
+                if e.kind() == io::ErrorKind::ExecutableFileBusy
+                    && start.elapsed() < Duration::from_secs(10) =>
+            {
+                std::thread::yield_now();
+            }
+            other => return other,
+        }
+    }
 }
 
 fn collect(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {

@@ -34,8 +34,19 @@ impl Default for Store {
 impl Store {
     /// An empty store with its runs root and nothing else.
     pub fn new() -> Self {
-        let dir =
-            tempfile::Builder::new().prefix("store-").tempdir().expect("a temporary directory");
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// An empty store on a file system in memory, where this machine has one: for tests that write
+    /// thousands of files and would wait for a disk.
+    pub fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if tempfile::tempdir_in(memory).is_ok() { Self::below(memory) } else { Self::new() }
+    }
+
+    fn below(place: &Path) -> Self {
+        let dir = tempfile::Builder::new().prefix("store-").tempdir_in(place);
+        let dir = dir.expect("a temporary directory");
         // The real path, because reports name real paths and macOS keeps its temp directory behind a
         // link.
         let root = fs::canonicalize(dir.path()).expect("exists").join("root");
@@ -118,6 +129,18 @@ impl Store {
     pub fn lease(&self, key: &str, owner: &Value) -> &Self {
         self.file(&format!("session-leases/{key}/owner.json"), pretty(owner));
         self
+    }
+
+    /// Gives the whole tree to a user, and a copy of `program` that this user may run. Only root can.
+    pub fn open_to(&self, uid: u32, program: &Path) -> PathBuf {
+        let top = self.root.parent().expect("the root lies in the temporary directory");
+        for path in tree::walk(&self.root).expect("the tree is ours") {
+            std::os::unix::fs::lchown(&path, Some(uid), Some(uid))
+                .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+        fs::set_permissions(top, Permissions::from_mode(0o755)).expect("is ours");
+        crate::process::for_everybody(program, top)
+            .unwrap_or_else(|e| panic!("{}: {e}", program.display()))
     }
 
     /// Leaves the tree in place after the test and says where it is, for looking at a failure.

@@ -6,10 +6,17 @@
     reason = "tests look at trees and run the program from outside the store"
 )]
 
+mod ask;
 mod cases;
+mod cli_text;
+mod exit_codes;
+mod hostile;
 mod inspect_neighbours;
+mod live;
 mod nested;
 mod peer_runs;
+mod race;
+mod read_only;
 mod schemas;
 mod side_records;
 mod spec_text;

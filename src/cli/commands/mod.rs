@@ -53,7 +53,8 @@ pub(crate) fn open<'h>(
     Store::open(host, path, now_ms, Times::from(&common.times)).map_err(|e| {
         let shown = path.display();
         match e.kind() {
-            io::ErrorKind::NotFound => {
+            // Nothing can be at a path that is too long to be one.
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename => {
                 Failure::user(Code::NOT_FOUND, format!("there is nothing at {shown}"))
                     .hint("for an id, say which store it is in: runstore inspect ID --root STORE")
             }

@@ -48,7 +48,7 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
     let Some(s) = status(e) else { return };
     if let Some(word) = &s.state {
         let at = s.last_update_ms.or(s.started_at_ms);
-        notes.say(Grade::Claimed, format!("state is '{}'", word.as_str()), FILE, at);
+        notes.say(Grade::Claimed, format!("state is '{}'", clip(word.as_str(), 400)), FILE, at);
     }
     if let Some(end) = s.ended_at_ms {
         notes.say(Grade::Claimed, "the run ended", FILE, Some(end));
@@ -94,7 +94,7 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
         active || s.known_state().is_some_and(|st| !st.is_outcome()) && s.ended_at_ms.is_none();
     if let Some(deadline) = s.due_at_ms().filter(|at| open && *at < e.now_ms) {
         notes.flag(Flag::Overdue);
-        let late = rules::ms(e.now_ms - deadline);
+        let late = rules::ms(e.now_ms.saturating_sub(deadline));
         notes.say(Grade::Inferred, format!("{late} past its own deadline"), FILE, Some(deadline));
     }
     if s.has_more_steps {
@@ -102,17 +102,19 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
         notes.say(Grade::Observed, "there are more steps than were looked at", FILE, None);
     }
     let last = s.last_write_ms().max(e.events.as_ref().and_then(|log| log.newest_ms));
-    if let Some(last) = last.filter(|at| active && e.now_ms - at > e.times.queued_ms) {
-        let text = format!("no evidence of progress since then, {}", rules::ms(e.now_ms - last));
+    let silent_ms = last.map(|at| e.now_ms.saturating_sub(at));
+    if let Some(last) = last.filter(|_| active && silent_ms > Some(e.times.queued_ms)) {
+        let text =
+            format!("no evidence of progress since then, {}", rules::ms(silent_ms.unwrap_or(0)));
         notes.say(Grade::Inferred, text, None, Some(last));
     }
-    if let Some(last) = last.filter(|at| active && e.now_ms - at > e.times.stale_alive_ms) {
-        let silent = rules::ms(e.now_ms - last);
+    if last.is_some() && active && silent_ms > Some(e.times.stale_alive_ms) {
+        let silent = rules::ms(silent_ms.unwrap_or(0));
         let text = format!("no evidence of progress for {silent}; age alone decides nothing");
         notes.find(&finding::SILENT, text, FILE);
     }
     let newest = s.last_write_ms().unwrap_or(0);
-    if newest > e.now_ms + limits::SETTLING_MS {
+    if newest > e.now_ms.saturating_add(limits::SETTLING_MS) {
         notes.find(&finding::CLOCK_AHEAD, "the record is dated in the future", FILE);
     }
     if accounts::status_is_repaired(e) {
@@ -215,7 +217,7 @@ fn from_startup(e: &RunEvidence, notes: &mut Notes) {
 
 /// What is known of a configuration that was left, as the end of a sentence.
 fn config_state(e: &RunEvidence) -> String {
-    let age = e.config.meta().map(|m| rules::ms((e.now_ms - m.mtime_ms).max(0)));
+    let age = e.config.meta().map(|m| rules::ms(e.now_ms.saturating_sub(m.mtime_ms).max(0)));
     let age = age.map_or_else(String::new, |age| format!(" ({age} old)"));
     match &e.config {
         FileFact::Absent => String::new(),
@@ -277,7 +279,7 @@ fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &
     let has_session = s.session_id.as_deref().is_some_and(|id| !id.is_empty());
     let ended_well_ago = s.known_state().is_some_and(RunState::is_outcome) && {
         let end = s.ended_at_ms.or(s.last_update_ms);
-        end.is_none_or(|at| (e.now_ms - at).abs() > e.times.settling_ms)
+        end.is_none_or(|at| e.now_ms.saturating_sub(at).saturating_abs() > e.times.settling_ms)
     };
     let judged = matches!(ruling.verdict, Verdict::FinishedUnproven | Verdict::Conflict);
     // Where nobody could look nothing is missing.
@@ -404,7 +406,7 @@ fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
         notes.flag(Flag::ControlPending);
         let n = e.control.pending.len();
         let age = e.control.oldest_ms.map_or_else(String::new, |at| {
-            format!(", the oldest {} old", rules::ms((e.now_ms - at).max(0)))
+            format!(", the oldest {} old", rules::ms(e.now_ms.saturating_sub(at).max(0)))
         });
         let nobody = if ruling.verdict == Verdict::Orphaned || e.life.word.is_gone() {
             "; nobody will read them"
@@ -439,7 +441,7 @@ fn from_index(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
     match e.marker.marker_mtime_ms {
         // Before the proof is in, both a kept and a released marker are right.
         Some(at) if state.is_terminal() => {
-            let age = (e.now_ms - at).max(0);
+            let age = e.now_ms.saturating_sub(at).max(0);
             if proof.counts || age > limits::STALE_MARKER_MS {
                 notes.flag(Flag::MarkerStale);
                 let text = format!("still in the active index although {state}");
@@ -487,7 +489,8 @@ fn from_place(e: &RunEvidence, notes: &mut Notes) {
 }
 
 /// The first part of a text, at a character boundary.
-fn clip(text: &str, chars: usize) -> String {
+/// A text of at most so many characters.
+pub(super) fn clip(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}…", &text[..at]),

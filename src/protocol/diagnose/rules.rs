@@ -6,6 +6,7 @@ use super::super::proof::{ProofState, ResumeDisposition};
 use super::super::state::RunState;
 use super::super::status::StatusView;
 use super::accounts::{self, Account, Source};
+use super::flags::clip;
 use super::{
     FileFact, Notes, ProofSummary, Ruling, RunEvidence, Stage, Verdict, finding, life_word, proofs,
     stages, status,
@@ -58,7 +59,7 @@ fn rule_with_status(
     }
     let Some(state) = s.known_state() else {
         let word = s.state.as_ref().map_or("", |w| w.as_str());
-        let text = format!("'{word}' is not a state of the protocol");
+        let text = format!("'{}' is not a state of the protocol", clip(word, 400));
         notes.find(&finding::STATE_UNKNOWN, text.clone(), Some("status.json"));
         return Ruling::new(Verdict::Unsupported, text);
     };
@@ -168,7 +169,7 @@ fn rule_queued(e: &RunEvidence, s: &StatusView, state: RunState) -> Ruling {
         return by_time(age, e.times.startup_stage_ms, stage, because);
     }
     let since = s.last_update_ms.or(s.started_at_ms).or(e.status.meta().map(|m| m.mtime_ms));
-    let age = since.map_or(i64::MAX, |at| (e.now_ms - at).max(0));
+    let age = since.map_or(i64::MAX, |at| e.now_ms.saturating_sub(at).max(0));
     let because = format!("recorded {state}, and no process is recorded yet");
     by_time(age, e.times.queued_ms, stages::reached(e), because)
 }
@@ -265,7 +266,7 @@ fn rule_terminal(e: &RunEvidence, s: &StatusView, state: RunState, proof: &Proof
         return Ruling::new(Verdict::FinishedUnproven, because);
     };
     // A time far ahead of the clock must not settle for ever.
-    let age = (e.now_ms - end).abs();
+    let age = e.now_ms.saturating_sub(end).saturating_abs();
     if age <= e.times.settling_ms {
         let because = format!("{state} {} ago; result and proof may still come ({what})", ms(age));
         return Ruling::new(Verdict::Settling, because);
@@ -296,7 +297,7 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
     }
     let stage = stages::reached(e);
     if stages::has_messages(e) {
-        let age = stages::last_move_ms(e).map_or(i64::MAX, |at| (e.now_ms - at).max(0));
+        let age = stages::last_move_ms(e).map_or(i64::MAX, |at| e.now_ms.saturating_sub(at).max(0));
         let because = format!("the launch has reached '{stage}' and there is no status yet");
         if life_word(e).is_gone() {
             let text = format!("{because}; the process that spoke is gone");
@@ -308,7 +309,7 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
         let text = "nothing in the directory belongs to a run";
         return Ruling::new(Verdict::NotARun, text);
     }
-    let age = e.dir_mtime_ms.map_or(i64::MAX, |at| (e.now_ms - at).max(0));
+    let age = e.dir_mtime_ms.map_or(i64::MAX, |at| e.now_ms.saturating_sub(at).max(0));
     if age <= e.times.missing_status_ms {
         let because = format!(
             "the directory is {} old and has no status yet; a status is due within {}",

@@ -50,7 +50,7 @@ pub(super) fn under_way(e: &RunEvidence) -> Option<(Stage, i64)> {
         return None;
     }
     if let Some(at) = newest_startup_file(e) {
-        return Some((reached(e), (e.now_ms - at).max(0)));
+        return Some((reached(e), e.now_ms.saturating_sub(at).max(0)));
     }
     // No message yet: a status as only a launcher writes it (facts S-40), with nothing of the
     // runner's in it. The runner's first own write adds its working directory. A workflow has no
@@ -62,7 +62,7 @@ pub(super) fn under_way(e: &RunEvidence) -> Option<(Stage, i64)> {
         return None;
     }
     let since = s.last_update_ms.or(s.started_at_ms)?;
-    Some((Stage::Spawned, (e.now_ms - since).max(0)))
+    Some((Stage::Spawned, e.now_ms.saturating_sub(since).max(0)))
 }
 
 /// Whether any message of the handshake is there (also an unreadable one).
