@@ -134,6 +134,8 @@ pub const INDEX_RUNS: &str = "runs";
 pub const INDEX_TOOL_CALLS: &str = "tool-calls";
 /// Inside the result indexes: entries that an observer has yet to see.
 pub const INDEX_OBSERVERS: &str = "observers";
+/// Inside the observers' part of the result indexes: entries for a mission.
+pub const INDEX_MISSION: &str = "mission";
 /// Copies of delivered completions.
 pub const COMPLETION_REPLAY: &str = "completion-replay";
 /// Outputs that belong to the copies.

@@ -21,6 +21,7 @@ use super::error::DecodeError;
 use super::liveness::Alive;
 use super::member;
 use super::open::{Word as _, words};
+use super::process::RecordedIdentity;
 
 words! {
     /// Whether the owner of a lease has a separate writer process. Facts K-2.
@@ -65,6 +66,12 @@ pub struct LeaseOwner {
     pub acquired_at_ms: i64,
     /// When the record was last written.
     pub updated_at_ms: i64,
+    /// The boot in which it was acquired; an additive member.
+    pub boot_id: Option<String>,
+    /// Inode of the owner's pidfd; an additive member.
+    pub pidfd_inode: Option<u64>,
+    /// The owner's pid namespace; an additive member.
+    pub pid_namespace: Option<String>,
 }
 
 impl LeaseOwner {
@@ -80,6 +87,7 @@ impl LeaseOwner {
             .and_then(|word| WriterState::from_word(&word))
             .ok_or_else(|| DecodeError::member("writerState", "none, spawning or running"))?;
         let running = writer_state == WriterState::Running;
+        let identity = RecordedIdentity::read(doc);
         for key in ["writerPid", "writerProcessStartIdentity"] {
             if !running && doc.get(key).is_some() {
                 return Err(DecodeError::member(key, "absent unless the writer is running"));
@@ -103,6 +111,13 @@ impl LeaseOwner {
             acquired_at: member::string(doc, "acquiredAt")?,
             acquired_at_ms: member::instant_ms(doc, "acquiredAtMs")?,
             updated_at_ms: member::instant_ms(doc, "updatedAtMs")?,
+            boot_id: identity.boot_id,
+            pidfd_inode: identity.pidfd_inode,
+            // No other reader looks at it, so a wrong type is as good as none.
+            pid_namespace: doc
+                .get("pidNamespaceScope")
+                .and_then(Raw::string)
+                .map(std::borrow::Cow::into_owned),
         })
     }
 }
@@ -284,8 +299,18 @@ pub fn acquisition(
 
 /// The name to which a stale lease is renamed. Facts K-6.
 pub fn tombstone_name(lease: &str, token: &str) -> String {
+    format!("{lease}.stale-{}", name_part(token))
+}
+
+/// The name under which a lease is prepared. Facts K-3.
+pub fn candidate_name(lease: &str, token: &str) -> String {
+    format!("{lease}.candidate-{}", name_part(token))
+}
+
+/// A token as part of a file name.
+fn name_part(token: &str) -> String {
     let kept = |unit: char| unit.is_ascii_alphanumeric() || matches!(unit, '.' | '_' | '-');
-    let mut name = format!("{lease}.stale-");
+    let mut name = String::with_capacity(token.len());
     for unit in token.chars() {
         // The existing implementations replace UTF-16 units, so a character beyond U+FFFF counts
         // twice. All contenders must arrive at the same name.

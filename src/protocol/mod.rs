@@ -6,6 +6,7 @@
 //! this module can block, fail for lack of a resource, or change anything, so all of it is testable
 //! with plain values. The normative text is `spec/`; each item names its clause.
 
+pub mod account;
 pub mod candidate;
 pub mod config;
 pub mod control;
@@ -42,6 +43,7 @@ pub mod status;
 pub mod temp_name;
 pub mod temp_root;
 pub mod verdict;
+pub mod written;
 
 pub use document::{Document, Kind, Raw};
 pub use error::DecodeError;

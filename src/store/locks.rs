@@ -10,9 +10,11 @@ use std::ops::ControlFlow;
 
 use crate::protocol::evidence::{FileFact, LeaseFact, SlotFact};
 use crate::protocol::finding;
-use crate::protocol::lease::{self, LeaseFacts, LeaseOwner, ProcessSeen as LeaseProcess};
+use crate::protocol::lease::{
+    self, LeaseFacts, LeaseOwner, ProcessSeen as LeaseProcess, Staleness,
+};
 use crate::protocol::liveness::Alive;
-use crate::protocol::process::{Presence, ProcessSeen};
+use crate::protocol::process::{self, Liveness, ProcessSeen, RecordedIdentity, RecordedProcess};
 use crate::protocol::slot::SlotOwner;
 use crate::protocol::{layout, limits};
 
@@ -270,32 +272,59 @@ fn judge_lease<H: Host>(host: &H, fact: &FileFact<LeaseOwner>) -> (bool, String)
     let Some(owner) = fact.value() else {
         return (false, "its owner record is unreadable, so nobody may reclaim it".to_owned());
     };
-    let seen_owner = probe(host, owner.pid);
-    let seen_writer = owner.writer_pid.map(|pid| probe(host, pid));
-    let verdict = lease::staleness(
-        owner,
-        &LeaseFacts {
-            our_host: &host.system().host,
-            owner: as_lease_process(&seen_owner),
-            writer: seen_writer.as_ref().map(as_lease_process),
-        },
-    );
+    let verdict = lease_staleness(host, owner);
     (verdict.is_stale(), verdict.why().to_owned())
 }
 
-fn probe<H: Host>(host: &H, pid: i64) -> ProcessSeen {
-    if (1..=i64::from(i32::MAX)).contains(&pid) {
-        host.process(pid)
-    } else {
-        ProcessSeen::default()
-    }
-}
-
-fn as_lease_process(seen: &ProcessSeen) -> LeaseProcess<'_> {
-    let alive = match seen.presence {
-        Presence::Gone | Presence::Zombie => Alive::No,
-        Presence::Present => Alive::Yes,
-        _ => Alive::Unknown,
+/// Whether a lease may be set aside, judged now. Facts K-5.
+///
+/// A record that names its boot or its pidfd is judged by them as well; they are as good as a start
+/// identity that differs.
+pub(super) fn lease_staleness<H: Host>(host: &H, owner: &LeaseOwner) -> Staleness {
+    let look = |pid: i64, identity: RecordedIdentity| {
+        let record = RecordedProcess {
+            pid: Some(pid),
+            host: Some(&owner.hostname),
+            pid_namespace: owner.pid_namespace.as_deref(),
+            identity,
+            ..RecordedProcess::default()
+        };
+        let system = host.system();
+        let seen = match process::judge_unprobed(&record, system) {
+            Some(_) => ProcessSeen::default(),
+            None => host.process(pid),
+        };
+        let alive = match process::judge(&record, &seen, system).word {
+            Liveness::Dead | Liveness::Reused => Alive::No,
+            Liveness::Live => Alive::Yes,
+            _ => Alive::Unknown,
+        };
+        (alive, seen.start_identity)
     };
-    LeaseProcess { alive, start_identity: seen.start_identity.as_deref() }
+    let (owner_alive, owner_start) = look(
+        owner.pid,
+        RecordedIdentity {
+            start_identity: owner.process_start_identity.clone(),
+            boot_id: owner.boot_id.clone(),
+            pidfd_inode: owner.pidfd_inode,
+        },
+    );
+    let writer = owner.writer_pid.map(|pid| {
+        let start_identity = owner.writer_process_start_identity.clone();
+        look(
+            pid,
+            RecordedIdentity { start_identity, boot_id: owner.boot_id.clone(), pidfd_inode: None },
+        )
+    });
+    lease::staleness(
+        owner,
+        &LeaseFacts {
+            our_host: &host.system().host,
+            owner: LeaseProcess { alive: owner_alive, start_identity: owner_start.as_deref() },
+            writer: writer.as_ref().map(|(alive, start)| LeaseProcess {
+                alive: *alive,
+                start_identity: start.as_deref(),
+            }),
+        },
+    )
 }

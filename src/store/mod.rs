@@ -1,6 +1,8 @@
-//! All effects: reading run stores without believing or changing anything.
+//! All effects: reading run stores without believing anything, and writing so that nothing is lost.
 //!
-//! Theory of operation. A [`Store`] is one temp root of one user, or a part of one. Opening it takes
+//! # The reading half
+//!
+//! It takes a [`Host`] and cannot change anything. A [`Store`] is one temp root of one user, or a part of one. Opening it takes
 //! directory handles for the roots that exist and reads the small shared records (slots, leases)
 //! once. Each run is then read on its own by [`Store::snapshot`]: what goes wrong there stays there.
 //!
@@ -15,23 +17,52 @@
 //! | `session-leases/**`, `session-active-async-capacity/**` | `locks` |
 //! | the temp roots themselves | `discover` |
 //!
-//! Ownership: nothing on disk belongs to this module; it opens, looks and closes. It holds no lock,
-//! creates no file and runs no program, so a crash of the reader leaves nothing.
-//! Spec: chapters 02 and 03, RS-READ-*.
+//! It opens, looks and closes; it holds no lock, creates no file and runs no program, so a crash of a
+//! reader leaves nothing. Spec: chapters 02 and 03, RS-READ-*.
+//!
+//! # The writing half
+//!
+//! It takes a [`WriteHost`]. Every operation is a numbered list of effects, and `spec/durability.md`
+//! says for each of them what a crash after it leaves.
+//!
+//! | what is written | by |
+//! |---|---|
+//! | one whole file, at a level of durability | `atomic`, with `retry` |
+//! | some members of a file that others write too | `sidecar` |
+//! | a line of a log | `journal` |
+//! | the run indexes | `markers` |
+//! | results | `publish`, `delivery` |
+//! | session leases, capacity slots | `lease`, `slot` |
+//! | candidate, proof and overlay | `proof` |
+//!
+//! Spec: chapters 12 and 13.
 
+pub mod atomic;
 mod children;
+mod claim;
 mod control;
+pub mod delivery;
+pub mod directory;
 pub mod discover;
 pub mod host;
 pub mod index;
+pub mod journal;
+pub mod lease;
+mod lock_dir;
 pub mod locks;
+pub mod markers;
 mod open;
+pub mod proof;
+pub mod publish;
 mod read;
 pub mod results;
+pub mod retry;
 pub mod routes;
+pub mod sidecar;
+pub mod slot;
 mod snapshot;
 
-pub use host::{Host, RealHost};
+pub use host::{Host, RealHost, WriteHost};
 pub use open::{Opened, RunsRoot, Store, StoreProblem};
 pub use routes::{RoutedChild, Routes};
 pub use snapshot::{Depth, Snapshot};

@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. Everything here works on directories that a test owns, with plain files and
 //! child processes, and knows nothing of the library: what it builds is what a foreign harness would
-//! have left. A builder panics or returns an error with the path when it cannot build; it never
+//! have left. The one exception is [`fault`], a host for the library to run on. A builder panics or returns an error with the path when it cannot build; it never
 //! half-builds in silence. Temporary directories are removed when their owner is dropped, processes
 //! that a case started are ended with it.
 //!
@@ -15,6 +15,7 @@
 )]
 
 pub mod case;
+pub mod fault;
 pub mod peer_runs;
 pub mod process;
 pub mod program;

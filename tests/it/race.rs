@@ -85,6 +85,11 @@ impl Host for Scripted<'_> {
         self.real.stat(path)
     }
 
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        self.at(&At::Before);
+        self.real.real_path(path)
+    }
+
     fn read_at(&self, dir: &Self::Dir, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
         self.at(&At::Before);
         let read = self.real.read_at(dir, name, part);

@@ -41,6 +41,7 @@ pub(crate) fn all(files: &[File]) -> Vec<String> {
     out.extend(declared(files));
     out.extend(clauses(files));
     out.extend(coverage::covered(files, &coverage::WAIVED));
+    out.extend(crash_rows(files));
     out
 }
 
@@ -241,6 +242,29 @@ pub(crate) fn clauses(files: &[File]) -> Vec<String> {
                 "{}:{line}: {id} stands at {written} paragraphs of {path}; it stands at one",
                 registry.path
             ));
+        }
+    }
+    out
+}
+
+/// Every row of `spec/durability.md` names a crash test that exists, as `file::test` in its last cell.
+pub(crate) fn crash_rows(files: &[File]) -> Vec<String> {
+    let Some(page) = files.iter().find(|file| file.path == "spec/durability.md") else {
+        return Vec::new();
+    };
+    let exists = |name: &str| {
+        let Some((module, test)) = name.split_once("::") else { return false };
+        let path = format!("tests/crash/{module}.rs");
+        let head = format!("fn {test}(");
+        files.iter().any(|file| file.path == path && file.text.contains(&head))
+    };
+    let mut out = Vec::new();
+    for (number, line) in page.text.lines().enumerate() {
+        let is_row = line.starts_with("| ") && !line.starts_with("| step ");
+        let Some(cell) = line.trim_end().trim_end_matches('|').rsplit('|').next() else { continue };
+        let names: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        if is_row && (names.is_empty() || !names.iter().all(|name| exists(name))) {
+            out.push(format!("{}:{}: the row names no crash test", page.path, number + 1));
         }
     }
     out

@@ -240,6 +240,22 @@ fn a_clause_for_readers_that_nothing_names_is_reported() {
 }
 
 #[test]
+fn a_crash_row_without_its_test_is_reported() {
+    let problems = |row: &str| {
+        let page = format!("# Page\n\n| step | test |\n|---|---|\n{row}\n");
+        let test = file("tests/crash/a.rs", "//! A.\nfn it_holds() {}\n");
+        rules::crash_rows(&[file("spec/durability.md", &page), test])
+    };
+    assert!(problems("| 1 `x::y` | `a::it_holds` |").is_empty());
+    assert!(problems("| 1 | `a::it_holds`, `a::it_holds` |").is_empty());
+    for bad in ["| 1 | none |", "| 1 | `a::other` |", "| 1 | `b::it_holds` |", "| 1 | `it_holds` |"]
+    {
+        assert_eq!(problems(bad).len(), 1, "{bad}");
+    }
+    assert_eq!(problems("| 1 | `a::it_holds`, `a::other` |").len(), 1, "each name is looked up");
+}
+
+#[test]
 fn stripping_keeps_code_and_lines() {
     let same_length = |source: &str| {
         let code = code::strip(source);

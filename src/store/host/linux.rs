@@ -37,6 +37,14 @@ pub(super) fn fill(facts: &mut SystemFacts) {
     facts.boot_time_ms = Some(boot_time_ms());
 }
 
+/// The umask of this process, from the line that the kernel shows since Linux 4.7.
+pub(super) fn umask() -> Option<u32> {
+    let status = proc_text("/proc/self/status").ok()?;
+    let text = String::from_utf8_lossy(&status);
+    let line = text.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(line.trim(), 8).ok()
+}
+
 /// Wall clock minus time since boot, suspended time included.
 fn boot_time_ms() -> i64 {
     use rustix::time::{ClockId, clock_gettime};

@@ -25,11 +25,15 @@ mod linux;
 mod portable;
 #[cfg(unix)]
 mod unix;
+#[cfg(unix)]
+mod unix_write;
+mod write;
 
 #[cfg(not(unix))]
 pub use portable::RealHost;
 #[cfg(unix)]
 pub use unix::RealHost;
+pub use write::{Space, WriteHost};
 
 /// What kind of thing a name is, without following a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +205,12 @@ pub trait Host: Send + Sync {
 
     /// Turns a path into an absolute one without looking at the disk.
     fn absolute(&self, path: &Path) -> PathBuf;
+
+    /// The path of what a path leads to, with every link followed. It must exist.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// The wall clock, ms since the epoch.
     fn now_ms(&self) -> i64;

@@ -138,6 +138,16 @@ impl Host for RealHost {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     }
 
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        let real = std::fs::canonicalize(path)?;
+        // On Windows the answer is a verbatim path; other programs name the same file without the
+        // prefix, and what is compared with theirs must be spelled like theirs.
+        Ok(match real.to_str().and_then(|text| text.strip_prefix(r"\\?\")) {
+            Some(plain) if plain.as_bytes().get(1) == Some(&b':') => PathBuf::from(plain),
+            _ => real,
+        })
+    }
+
     fn now_ms(&self) -> i64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))

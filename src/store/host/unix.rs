@@ -25,6 +25,8 @@ use crate::protocol::process::{ProcessSeen, SystemFacts};
 #[derive(Debug)]
 pub struct RealHost {
     system: SystemFacts,
+    /// Read when something is first written, and kept: this program never changes it.
+    pub(super) umask: std::sync::OnceLock<u32>,
 }
 
 /// Bytes of one directory-listing call on the stack.
@@ -33,7 +35,7 @@ const LIST_BUFFER: usize = 16 << 10;
 impl RealHost {
     /// Looks at the system once; the facts hold for the life of the process.
     pub fn new() -> Self {
-        Self { system: system_facts() }
+        Self { system: system_facts(), umask: std::sync::OnceLock::new() }
     }
 
     /// The same system under another host name (`--host`).
@@ -164,6 +166,11 @@ impl Host for RealHost {
 
     fn absolute(&self, path: &Path) -> PathBuf {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the host: the one home of files")]
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        std::fs::canonicalize(path)
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the host: the one home of the clock")]

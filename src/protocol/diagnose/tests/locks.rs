@@ -22,6 +22,9 @@ pub(super) fn lease(held: Option<&str>) -> LeaseFact {
         acquired_at: String::new(),
         acquired_at_ms: T,
         updated_at_ms: T,
+        boot_id: None,
+        pid_namespace: None,
+        pidfd_inode: None,
     };
     LeaseFact { path: "leases/x".to_owned(), owner, held_because: held.map(str::to_owned) }
 }

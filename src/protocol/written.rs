@@ -1,0 +1,500 @@
+//! The texts of owner records, proofs and claims, as this implementation writes them.
+//!
+//! Theory of operation. Reading is lenient and keeps what it does not know; writing is the other
+//! half: one order of members, two spaces of indentation, absent members left out. What is written
+//! here reads back through the views of the same file, which is tested for each. Members beyond the
+//! collected protocol (`pidNamespaceScope`, `bootId`, `pidfdInode`) come last and are ignored by every other reader.
+//!
+//! Not promised: the text of a file that somebody else wrote. Such a file is patched, not written
+//! anew, so that no member is lost.
+
+use serde::Serialize;
+
+use super::candidate::{Instance, ProcessTree};
+use super::document::{Document, Raw};
+use super::finalize::CanonicalSession;
+use super::lease::LeaseOwner;
+use super::open::{Open, Word as _};
+use super::process::RecordedIdentity;
+use super::proof::{OBSERVER_UNAVAILABLE, Proof};
+use super::slot::SlotOwner;
+
+/// Pretty JSON with two spaces and no newline at the end.
+fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain members always serialize")
+}
+
+/// Text of a JSON string.
+pub fn string(text: &str) -> String {
+    serde_json::to_string(text).expect("a string always serializes")
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LeaseText<'a> {
+    version: u8,
+    token: &'a str,
+    canonical_session_file: &'a str,
+    run_id: &'a str,
+    source_run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_session_id: Option<&'a str>,
+    pid: i64,
+    hostname: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_start_identity: Option<&'a str>,
+    writer_state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writer_pid: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writer_process_start_identity: Option<&'a str>,
+    acquired_at: &'a str,
+    acquired_at_ms: i64,
+    updated_at_ms: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid_namespace_scope: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pidfd_inode: Option<String>,
+}
+
+/// The owner record of a lease. Facts K-2.
+pub fn lease_owner(owner: &LeaseOwner) -> String {
+    pretty(&LeaseText {
+        version: 1,
+        token: &owner.token,
+        canonical_session_file: &owner.canonical_session_file,
+        run_id: &owner.run_id,
+        source_run_id: &owner.source_run_id,
+        parent_session_id: owner.parent_session_id.as_deref(),
+        pid: owner.pid,
+        hostname: &owner.hostname,
+        process_start_identity: owner.process_start_identity.as_deref(),
+        writer_state: owner.writer_state.as_str(),
+        writer_pid: owner.writer_pid,
+        writer_process_start_identity: owner.writer_process_start_identity.as_deref(),
+        acquired_at: &owner.acquired_at,
+        acquired_at_ms: owner.acquired_at_ms,
+        updated_at_ms: owner.updated_at_ms,
+        pid_namespace_scope: owner.pid_namespace.as_deref(),
+        boot_id: owner.boot_id.as_deref(),
+        pidfd_inode: owner.pidfd_inode.map(|inode| inode.to_string()),
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SlotText<'a> {
+    version: u8,
+    reservation_token: &'a str,
+    owner_session_id: &'a str,
+    owner_session_key: &'a str,
+    slot: i64,
+    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_run_id: Option<&'a str>,
+    generation: i64,
+    kind: &'a str,
+    async_dir: &'a str,
+    reserved_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runner_process_instance_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runner_started_at: Option<i64>,
+}
+
+/// The owner record of a slot, which ends in a newline. Facts K-21, K-22.
+pub fn slot_owner(owner: &SlotOwner) -> String {
+    let mut text = pretty(&SlotText {
+        version: 1,
+        reservation_token: &owner.reservation_token,
+        owner_session_id: &owner.owner_session_id,
+        owner_session_key: &owner.owner_session_key,
+        slot: owner.slot,
+        run_id: &owner.run_id,
+        source_run_id: owner.source_run_id.as_deref(),
+        generation: owner.generation,
+        kind: owner.kind.as_str(),
+        async_dir: &owner.async_dir,
+        reserved_at: owner.reserved_at_ms,
+        runner_process_instance_id: owner.runner_instance_id.as_deref(),
+        runner_started_at: owner.runner_started_at_ms,
+    });
+    text.push('\n');
+    text
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimText<'a> {
+    token: &'a str,
+    pid: i64,
+    hostname: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid_namespace_scope: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_start_identity: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pidfd_inode: Option<String>,
+}
+
+/// Who holds a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Chance, so that no two claims have the same text.
+    pub token: String,
+    /// The process that holds it.
+    pub pid: i64,
+    /// Its host.
+    pub host: String,
+    /// Its pid namespace.
+    pub pid_namespace: Option<String>,
+    /// Its identity.
+    pub identity: RecordedIdentity,
+}
+
+impl Claim {
+    /// The text of the claim file, in one line. Other implementations only compare it.
+    pub fn text(&self) -> String {
+        let text = ClaimText {
+            token: &self.token,
+            pid: self.pid,
+            hostname: &self.host,
+            pid_namespace_scope: self.pid_namespace.as_deref(),
+            process_start_identity: self.identity.start_identity.as_deref(),
+            boot_id: self.identity.boot_id.as_deref(),
+            pidfd_inode: self.identity.pidfd_inode.map(|inode| inode.to_string()),
+        };
+        serde_json::to_string(&text).expect("plain members always serialize")
+    }
+
+    /// Reads a claim of this form; `None` for the bare token of another implementation, which names
+    /// nobody.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let doc = Document::from_bytes(bytes).ok()?;
+        let text = |key: &str| Some(doc.get(key)?.string()?.into_owned());
+        Some(Self {
+            token: text("token")?,
+            pid: doc.get("pid")?.integer()?,
+            host: text("hostname")?,
+            pid_namespace: text("pidNamespaceScope"),
+            identity: RecordedIdentity::read(&doc),
+        })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InstanceText<'a> {
+    kind: &'a str,
+    process_instance_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u64>,
+    close_observed_at: i64,
+    exit_code: Option<i64>,
+    signal: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_tree: Option<TreeText<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TreeText<'a> {
+    state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mechanism: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process_group_id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnostic: Option<&'a str>,
+}
+
+fn instance(instance: &Instance) -> InstanceText<'_> {
+    let none = TreeText {
+        state: "unknown",
+        mechanism: None,
+        process_group_id: None,
+        verified_at: None,
+        reason: None,
+        diagnostic: None,
+    };
+    let process_tree = instance.tree.as_ref().map(|tree| match tree {
+        ProcessTree::Observed { process_group_id, verified_at_ms } => TreeText {
+            state: "observed",
+            mechanism: Some("posix-process-group"),
+            process_group_id: Some(*process_group_id),
+            verified_at: Some(*verified_at_ms),
+            ..none
+        },
+        ProcessTree::Unknown { reason, diagnostic } => {
+            TreeText { reason: Some(reason), diagnostic: diagnostic.as_deref(), ..none }
+        }
+    });
+    InstanceText {
+        kind: instance.kind.as_str(),
+        process_instance_id: &instance.id,
+        attempt: instance.attempt,
+        close_observed_at: instance.close_observed_at_ms,
+        exit_code: instance.exit_code,
+        signal: instance.signal.as_deref(),
+        process_tree,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProofText<'a> {
+    version: u8,
+    state: &'a str,
+    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    child_index: Option<i64>,
+    runner_process_instance_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instances: Option<Vec<InstanceText<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resume_disposition: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canonical_session: Option<SessionText<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnostic: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SessionText<'a> {
+    canonical_session_id: &'a str,
+    lease_disposition: &'a str,
+    free_at_observation: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    canonical_session_lease_released: Option<bool>,
+}
+
+/// A proof, of a run or of one step. `session` is the id of the session file (64 hexadecimal digits)
+/// and what is known about its lease. Facts §5.2.
+pub fn proof(proof: &Proof, session: Option<(&str, CanonicalSession)>) -> String {
+    let observed = proof.state == super::proof::ProofState::Observed;
+    pretty(&ProofText {
+        version: 1,
+        state: proof.state.as_str(),
+        run_id: &proof.run_id,
+        child_index: proof.child_index,
+        runner_process_instance_id: &proof.instance_id,
+        observed_at: proof.observed_at_ms,
+        instances: observed.then(|| proof.instances.iter().map(instance).collect()),
+        resume_disposition: proof.resume_disposition.map(super::open::Word::as_str),
+        canonical_session: session.map(|(id, session)| SessionText {
+            canonical_session_id: id,
+            lease_disposition: if session.released { "released" } else { "not-held" },
+            free_at_observation: true,
+            canonical_session_lease_released: session.released.then_some(true),
+        }),
+        reason: proof.reason.as_ref().map(Open::as_str),
+        diagnostic: proof.diagnostic.as_deref(),
+    })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PreparedText<'a> {
+    version: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'a str>,
+    run_id: &'a str,
+    runner_process_instance_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writers: Option<Nothing>,
+}
+
+/// An empty object.
+#[derive(Serialize)]
+struct Nothing {}
+
+/// The proof before anything was observed. Facts §5.3.
+pub fn pending_proof(run_id: &str, instance_id: &str) -> String {
+    debug_assert!(instance_id != OBSERVER_UNAVAILABLE, "the placeholder names no runner");
+    let state = Some("pending");
+    let runner_process_instance_id = instance_id;
+    pretty(&PreparedText { version: 1, state, run_id, runner_process_instance_id, writers: None })
+}
+
+/// The launcher's candidate: no writers and no counts, which proves nothing. Facts P-1.
+pub fn initial_candidate(run_id: &str, instance_id: &str) -> String {
+    let writers = Some(Nothing {});
+    let runner_process_instance_id = instance_id;
+    pretty(&PreparedText { version: 1, state: None, run_id, runner_process_instance_id, writers })
+}
+
+/// The event that tells of a proof, as one line without its newline. Facts §3.8.
+pub fn proof_event(run_id: &str, now_ms: i64, proof_text: &str) -> String {
+    format!(
+        r#"{{"type":"subagent.run.process_terminal","lifecycleArtifactVersion":3,"ts":{now_ms},"runId":{},"processTerminal":{}}}"#,
+        string(run_id),
+        one_line(proof_text)
+    )
+}
+
+/// JSON without the white space between its tokens.
+pub fn one_line(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let (mut inside, mut escaped) = (false, false);
+    for c in json.chars() {
+        if inside {
+            out.push(c);
+            inside = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else if !c.is_ascii_whitespace() {
+            inside = c == '"';
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A document with some members left out and some set, in the order of the file. What it does not
+/// know stays, value by value; white space becomes ours.
+pub fn rebuilt(doc: &Document<'_>, without: &[&str], set: &[(&str, String)]) -> String {
+    let mut members: Vec<(String, String)> = doc
+        .members()
+        .filter(|(key, _)| !without.contains(key))
+        .map(|(key, raw): (&str, Raw<'_>)| (key.to_owned(), raw.text().to_owned()))
+        .collect();
+    for (key, text) in set {
+        match members.iter_mut().find(|(known, _)| known == key) {
+            Some(member) => member.1.clone_from(text),
+            None => members.push(((*key).to_owned(), text.clone())),
+        }
+    }
+    let lines: Vec<_> =
+        members.iter().map(|(key, text)| format!("  {}: {text}", string(key))).collect();
+    format!("{{\n{}\n}}", lines.join(",\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::candidate::{Candidate, InstanceKind};
+    use crate::protocol::lease::WriterState;
+    use crate::protocol::proof::{ProofReason, ProofState, ResumeDisposition};
+    use crate::protocol::slot::SlotKind;
+
+    #[test]
+    fn an_owner_record_reads_back_as_it_was() {
+        let lease = LeaseOwner {
+            token: "t".to_owned(),
+            canonical_session_file: "/s \"q\"".to_owned(),
+            run_id: "r".to_owned(),
+            source_run_id: "q".to_owned(),
+            parent_session_id: Some("p".to_owned()),
+            pid: 7,
+            hostname: "h".to_owned(),
+            process_start_identity: Some("linux:1".to_owned()),
+            writer_state: WriterState::Running,
+            writer_pid: Some(8),
+            writer_process_start_identity: None,
+            acquired_at: "x".to_owned(),
+            acquired_at_ms: 1,
+            updated_at_ms: 2,
+            boot_id: Some("b".to_owned()),
+            pidfd_inode: Some(u64::MAX),
+            pid_namespace: Some("pid:[1]".to_owned()),
+        };
+        let text = lease_owner(&lease);
+        assert_eq!(LeaseOwner::read(&Document::parse(&text).expect("JSON")), Ok(lease), "{text}");
+        let slot = SlotOwner {
+            reservation_token: "t".to_owned(),
+            owner_session_id: "S".to_owned(),
+            owner_session_key: "k".to_owned(),
+            slot: 0,
+            run_id: "r".to_owned(),
+            generation: 2,
+            kind: SlotKind::Runner,
+            async_dir: "/r".to_owned(),
+            reserved_at_ms: 5,
+            source_run_id: Some("q".to_owned()),
+            runner_instance_id: Some("i".to_owned()),
+            runner_started_at_ms: Some(6),
+        };
+        let text = slot_owner(&slot);
+        assert!(text.ends_with("}\n"), "an owner of a slot ends in a newline");
+        assert_eq!(SlotOwner::read(&Document::parse(&text).expect("JSON")), Ok(slot));
+    }
+
+    #[test]
+    fn a_proof_and_a_candidate_read_back_as_they_were() {
+        let runner = Instance {
+            kind: InstanceKind::Runner,
+            id: "i".to_owned(),
+            close_observed_at_ms: 5,
+            exit_code: None,
+            signal: Some("SIGKILL".to_owned()),
+            attempt: None,
+            tree: None,
+        };
+        let tree = |reason: &str| ProcessTree::Unknown {
+            reason: reason.to_owned(),
+            diagnostic: Some("d".to_owned()),
+        };
+        let writer = Instance {
+            kind: InstanceKind::PiWriter,
+            attempt: Some(1),
+            tree: Some(tree("signal-failed")),
+            ..runner.clone()
+        };
+        let gone = ProcessTree::Observed { process_group_id: 7, verified_at_ms: 6 };
+        let other = Instance { tree: Some(gone), ..writer.clone() };
+        let observed = Proof {
+            state: ProofState::Observed,
+            observed_at_ms: Some(5),
+            instances: vec![runner, writer, other],
+            resume_disposition: Some(ResumeDisposition::Resumable),
+            reason: None,
+            ..Proof::unknown("r", "i", ProofReason::StaleRepair)
+        };
+        let text = proof(&observed, Some(("ab", CanonicalSession { released: true })));
+        assert_eq!(Proof::read(&Document::parse(&text).expect("JSON")), Ok(observed), "{text}");
+        assert!(text.contains("\"canonicalSessionLeaseReleased\": true"), "{text}");
+        let pending = pending_proof("r", "i");
+        let read = Proof::read(&Document::parse(&pending).expect("JSON")).expect("valid");
+        assert_eq!(read.state, ProofState::Pending);
+        let first = initial_candidate("r", "i");
+        let read = Candidate::read(&Document::parse(&first).expect("JSON")).expect("valid");
+        assert!(!read.has_counts(), "the launcher's candidate says nothing");
+    }
+
+    #[test]
+    fn a_claim_reads_back_and_a_bare_token_names_nobody() {
+        let claim = Claim {
+            token: "t".to_owned(),
+            pid: 7,
+            host: "h".to_owned(),
+            pid_namespace: Some("pid:[1]".to_owned()),
+            identity: RecordedIdentity { boot_id: Some("b".to_owned()), ..Default::default() },
+        };
+        assert_eq!(Claim::read(claim.text().as_bytes()), Some(claim));
+        assert_eq!(Claim::read(b"6f1c2a54-0000-4000-8000-000000000000"), None);
+    }
+
+    #[test]
+    fn white_space_goes_only_between_tokens() {
+        assert_eq!(one_line("{ \"a b\" :\n [ 1 , \"\\\" \" ] }"), "{\"a b\":[1,\"\\\" \"]}");
+    }
+
+    #[test]
+    fn a_rebuilt_document_keeps_what_it_does_not_know() {
+        let doc = Document::parse("{\"a\": 1e400, \"b\":2,\"c\":{\"x\":  1}}").expect("JSON");
+        let text = rebuilt(&doc, &["b"], &[("a", "3".to_owned()), ("d", "4".to_owned())]);
+        assert_eq!(text, "{\n  \"a\": 3,\n  \"c\": {\"x\":  1},\n  \"d\": 4\n}");
+    }
+}

@@ -1,0 +1,361 @@
+//! Replacing a file so that a reader sees the old text or the new one, and nothing else.
+//!
+//! Ordered steps of [`replace`]:
+//! 1. look at the target: a link or another kind of file is refused, and the new mode is the stricter
+//!    of the old one and 0600 (left out when the caller knows the mode);
+//! 2. create a temp file in the same directory: exclusively, following no link, mode 0600;
+//! 3. set the mode, if the umask took more than it should or the old mode is stricter, *before* any
+//!    byte is in the file: the other order leaves a moment in which others can read it;
+//! 4. write all bytes;
+//! 5. flush the file (from [`Durability::Ordered`]) *before* the rename: the other order can leave the
+//!    name on an empty or zero-filled file after a power cut, which is worse than the old text;
+//! 6. rename it onto the target, trying again where another program holds the target;
+//! 7. flush the directory (from [`Durability::Durable`]): before that the rename may be lost.
+//!
+//! What a crash leaves: before step 6 the old file and at most one temp file, after it the new file.
+//! What an error leaves: the old file and no temp file, except that a failing step 7 leaves the new
+//! file in place and says so. A failed flush is final for its temp file: after it nothing is known of
+//! what reached the disk, so the file is removed and never flushed again.
+//!
+//! Not promised: one atomic step over several files. There is no fall-back that writes in place.
+//! Spec: RS-ATOM-01 to RS-ATOM-11, RS-DUR-01 to RS-DUR-04, RS-DUR-07; facts W-1 to W-9.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+
+use crate::protocol::temp_name;
+
+use super::host::{FileKind, WriteHost};
+use super::retry::{Attempts, RetryPolicy};
+
+/// What survives. Each level includes the one before.
+///
+/// The level belongs to the file, not to the call: one unflushed replace undoes what an earlier
+/// flushed one had made durable, because the new text takes the place of the old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// Survives the death of a process: rename only. A power cut may leave the file torn or empty.
+    ProcessSafe,
+    /// Never torn: the file is flushed before the rename. A power cut may bring the old text back.
+    Ordered,
+    /// Acknowledged means kept: the directory is flushed as well.
+    Durable,
+}
+
+/// What is known of the target before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Nothing: look.
+    Unknown,
+    /// This caller wrote it last, with this mode.
+    Known(u32),
+    /// It must not exist; a replace fails when it does.
+    New,
+}
+
+/// How a file is replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What must survive.
+    pub durability: Durability,
+    /// What is known of the target.
+    pub target: Target,
+    /// How often a refused rename is tried.
+    pub retry: RetryPolicy,
+    /// When to stop trying, ms since the epoch.
+    pub deadline_ms: Option<i64>,
+}
+
+impl Options {
+    /// Options of one level, with nothing known and the system's default of retries.
+    pub fn new(durability: Durability) -> Self {
+        Self {
+            durability,
+            target: Target::Unknown,
+            retry: RetryPolicy::default(),
+            deadline_ms: None,
+        }
+    }
+
+    /// The same with a known target.
+    #[must_use]
+    pub fn target(mut self, target: Target) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// The same with another retry policy.
+    #[must_use]
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+}
+
+/// What a successful replace took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The mode the file has now; a later replace of this caller may rely on it.
+    pub mode: u32,
+    /// Attempts at the rename.
+    pub rename: Attempts,
+}
+
+/// The step that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Looking at the target.
+    Look,
+    /// Creating the temp file.
+    Create,
+    /// Setting its mode.
+    SetMode,
+    /// Writing.
+    Write,
+    /// Flushing the file.
+    Flush,
+    /// Renaming it onto the target.
+    Rename,
+    /// Flushing the directory: the new file is in place, but may not survive a power cut.
+    FlushDirectory,
+    /// Creating a directory.
+    CreateDirectory,
+    /// Appending.
+    Append,
+    /// Removing a name.
+    Remove,
+}
+
+impl Step {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Look => "look at",
+            Self::Create => "create a temp file for",
+            Self::SetMode => "set the mode of the temp file for",
+            Self::Write => "write the temp file for",
+            Self::Flush => "flush the temp file for",
+            Self::Rename => "rename the temp file onto",
+            Self::FlushDirectory => "flush the directory after replacing",
+            Self::CreateDirectory => "create the directory",
+            Self::Append => "append to",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+/// A write that failed. The target is as it was, except after [`Step::FlushDirectory`].
+#[derive(Debug)]
+pub struct WriteError {
+    /// The step.
+    pub step: Step,
+    /// The file, as the caller named it.
+    pub name: String,
+    /// What it took until then.
+    pub attempts: Attempts,
+    /// Free bytes of the file system, when it was full.
+    pub free_bytes: Option<u64>,
+    /// Why removing the temp file failed as well, if it did.
+    pub cleanup: Option<io::Error>,
+    /// The cause.
+    pub source: io::Error,
+}
+
+impl WriteError {
+    /// An error of one attempt. Asks for the free bytes when the file system of `dir` is full.
+    pub(super) fn of<H: WriteHost>(
+        host: &H,
+        dir: &H::Dir,
+        step: Step,
+        name: &str,
+        source: io::Error,
+    ) -> Self {
+        let free_bytes =
+            if is_capacity(&source) { host.space(dir).map(|s| s.free_bytes) } else { None };
+        let name = name.to_owned();
+        Self { step, name, attempts: Attempts::default(), free_bytes, cleanup: None, source }
+    }
+
+    /// The same with the path of the directory before the name.
+    #[must_use]
+    pub(super) fn below(mut self, place: &str) -> Self {
+        self.name = format!("{place}/{}", self.name);
+        self
+    }
+
+    /// Whether there was no room (or no handle) for now, so that trying later makes sense.
+    pub fn is_capacity(&self) -> bool {
+        is_capacity(&self.source)
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}", self.step.verb(), self.name)?;
+        if self.attempts.made > 1 {
+            write!(f, " ({} attempts over {} ms)", self.attempts.made, self.attempts.waited_ms)?;
+        }
+        if let Some(free) = self.free_bytes {
+            write!(f, " ({free} bytes are free on its file system)")?;
+        }
+        if self.cleanup.is_some() {
+            f.write_str("; its temp file is left over")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Whether an error says that there is no room (or no handle) for now. Facts W-20.
+pub fn is_capacity(e: &io::Error) -> bool {
+    // ENFILE and EMFILE have no stable kind.
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        || matches!(e.raw_os_error(), Some(23 | 24)) && cfg!(unix)
+}
+
+/// The mode of every file that is written here.
+pub const FILE_MODE: u32 = 0o600;
+/// The mode of every directory that is created here.
+pub const DIR_MODE: u32 = 0o700;
+
+/// Times that a temp name is made anew when it is taken. With 64 random bits a second one is chance,
+/// a third is an attack.
+const NAME_ATTEMPTS: u32 = 3;
+
+/// Replaces one file. See the module's ordered steps.
+///
+/// # Errors
+/// [`WriteError`] with the step that failed.
+pub fn replace<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    bytes: &[u8],
+    options: &Options,
+) -> Result<Written, WriteError> {
+    let fail = |step, attempts, source, cleanup| {
+        let free_bytes =
+            if is_capacity(&source) { host.space(dir).map(|s| s.free_bytes) } else { None };
+        WriteError { step, name: name.to_owned(), attempts, free_bytes, cleanup, source }
+    };
+    let none = Attempts::default();
+    let mode = wanted_mode(host, dir, name, options.target)
+        .map_err(|e| fail(Step::Look, none, e, None))?;
+    let (temp, file) =
+        create_temp(host, dir, name).map_err(|e| fail(Step::Create, none, e, None))?;
+    let filled = fill(host, &file, bytes, mode, options.durability);
+    // Closed before the rename: Windows refuses to rename an open file.
+    drop(file);
+    if let Err((step, e)) = filled {
+        let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
+        return Err(fail(step, none, e, cleanup));
+    }
+    let (renamed, attempts) = options.retry.run(host, options.deadline_ms, || {
+        if options.target == Target::New {
+            host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
+        } else {
+            host.rename(dir, temp.as_ref(), dir, name.as_ref())
+        }
+    });
+    if let Err(e) = renamed {
+        let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
+        return Err(fail(Step::Rename, attempts, e, cleanup));
+    }
+    if options.durability == Durability::Durable {
+        host.sync_dir(dir).map_err(|e| fail(Step::FlushDirectory, attempts, e, None))?;
+    }
+    Ok(Written { mode, rename: attempts })
+}
+
+fn not_gone(e: &io::Error) -> bool {
+    e.kind() != io::ErrorKind::NotFound
+}
+
+/// The stricter of the old mode and ours; refuses what is not a plain file.
+fn wanted_mode<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    target: Target,
+) -> io::Result<u32> {
+    match target {
+        Target::Known(mode) => Ok(mode & FILE_MODE),
+        Target::New => Ok(FILE_MODE),
+        Target::Unknown => match host.stat_at(dir, name.as_ref()) {
+            Ok(stat) if stat.kind == FileKind::Regular => Ok(stat.mode & FILE_MODE),
+            Ok(stat) => Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("{} stands in its place; remove it by hand", stat.kind.name()),
+            )),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(FILE_MODE),
+            Err(e) => Err(e),
+        },
+    }
+}
+
+fn create_temp<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> io::Result<(String, H::File)> {
+    let pid = u64::try_from(host.system().own_pid).unwrap_or(0);
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let random = base36(host.random());
+        let temp = temp_name::temp_name(name, pid, host.now_ms(), &random);
+        match host.create(dir, OsStr::new(&temp), FILE_MODE) {
+            Ok(file) => return Ok((temp, file)),
+            // Never opened, never removed: it is somebody else's.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && attempt < NAME_ATTEMPTS => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Lower-case base 36, thirteen digits for 64 bits.
+pub(super) fn base36(mut n: u64) -> String {
+    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut out = [b'0'; 13];
+    for slot in out.iter_mut().rev() {
+        *slot = DIGITS[usize::try_from(n % 36).unwrap_or(0)];
+        n /= 36;
+    }
+    out.iter().map(|b| char::from(*b)).collect()
+}
+
+fn fill<H: WriteHost>(
+    host: &H,
+    file: &H::File,
+    bytes: &[u8],
+    mode: u32,
+    durability: Durability,
+) -> Result<(), (Step, io::Error)> {
+    // Created with 0600 less the umask: right already unless one of the two takes more.
+    if mode != FILE_MODE & !host.umask() {
+        host.set_mode(file, mode).map_err(|e| (Step::SetMode, e))?;
+    }
+    write_all(host, file, bytes).map_err(|e| (Step::Write, e))?;
+    if durability >= Durability::Ordered {
+        host.sync(file).map_err(|e| (Step::Flush, e))?;
+    }
+    Ok(())
+}
+
+pub(super) fn write_all<H: WriteHost>(
+    host: &H,
+    file: &H::File,
+    mut bytes: &[u8],
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match host.write(file, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n.min(bytes.len())..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

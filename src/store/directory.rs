@@ -1,0 +1,228 @@
+//! Directories: made private, durable where asked, and removed when empty.
+//!
+//! Ordered steps of [`create`]:
+//! 1. open the one that is there (and go on with step 4), or make it with mode 0700;
+//! 2. if the umask took bits of the owner, set the mode by name: without them not even the owner could
+//!    open it;
+//! 3. open it, following no link;
+//! 4. check the open directory: of this user, and, if it was made here, with mode 0700;
+//! 5. in [`create_durable`], flush the parent, if it was made here.
+//!
+//! [`create_path`] does this for one component after the other. Each parent is flushed before the
+//! next component is made, so that after a power cut a directory that is there can be reached.
+//!
+//! What a crash leaves: an empty directory, which every reader takes for an index without entries.
+//! Between steps 1 and 2 it leaves one that its owner cannot enter; the error of the next attempt
+//! says so.
+//!
+//! Not promised: that a directory made by another program is durable. Its maker flushes it or does
+//! not; a flush of it for each write here would double the price of every write.
+//! An old mode is left alone, also a looser one: whoever shares the store may rely on it.
+//! Spec: RS-ATOM-03, RS-ATOM-07, RS-DUR-06, RS-RETRY-01; facts W-1, W-10, Z-5.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use crate::protocol::limits;
+
+use super::atomic::{DIR_MODE, Step, WriteError};
+use super::host::{FileKind, Host, Stat, WriteHost};
+use super::retry::RetryPolicy;
+
+/// Whether a directory was made here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It was made, with mode 0700.
+    Created,
+    /// It was there.
+    Existed,
+}
+
+/// Times that a directory is tried when others make and prune it at the same time.
+const PRUNED_ATTEMPTS: u32 = 4;
+
+/// Makes one directory, or opens the one that is there. See the module's ordered steps.
+///
+/// # Errors
+/// [`WriteError`] with [`Step::CreateDirectory`]: the system refused, or what is there is no directory
+/// of this user.
+pub fn create<H: WriteHost>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    retry: &RetryPolicy,
+) -> Result<(H::Dir, Made), WriteError> {
+    let failed = |e| WriteError::of(host, parent, Step::CreateDirectory, name, e);
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        // Most directories are there: looking first saves a call for each.
+        match open_checked(host, parent, name, Made::Existed) {
+            Ok(dir) => return Ok((dir, Made::Existed)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(failed(e)),
+        }
+        let (made, attempts) =
+            retry.run(host, None, || host.create_dir(parent, name.as_ref(), DIR_MODE));
+        let opened = made.and_then(|()| {
+            if DIR_MODE & host.umask() != 0 {
+                host.set_dir_mode(parent, name.as_ref(), DIR_MODE)?;
+            }
+            open_checked(host, parent, name, Made::Created)
+        });
+        use io::ErrorKind::{AlreadyExists, NotFound};
+        match opened {
+            Ok(dir) => return Ok((dir, Made::Created)),
+            // Somebody made it, or pruned it while it was empty.
+            Err(e) if matches!(e.kind(), AlreadyExists | NotFound) && attempt < PRUNED_ATTEMPTS => {
+            }
+            Err(e) => return Err(WriteError { attempts, ..failed(e) }),
+        }
+    }
+}
+
+/// Steps 3 and 4: handle and check.
+fn open_checked<H: WriteHost>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    made: Made,
+) -> io::Result<H::Dir> {
+    let dir = match host.open_dir_at(parent, name.as_ref()) {
+        Ok(dir) => dir,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(e),
+        Err(e) => return Err(explained(host, parent, name, e)),
+    };
+    let stat = host.stat_dir(&dir)?;
+    check(host, parent, &stat, made)?;
+    Ok(dir)
+}
+
+/// Says what stands in the place of a directory that cannot be opened.
+fn explained<H: Host>(host: &H, parent: &H::Dir, name: &str, e: io::Error) -> io::Error {
+    match host.stat_at(parent, name.as_ref()) {
+        Ok(stat) if stat.kind != FileKind::Directory => io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            format!("{} stands in its place; remove it by hand", stat.kind.name()),
+        ),
+        Ok(stat) if stat.mode & 0o500 != 0o500 && Some(stat.uid) == host.system().uid => {
+            io::Error::new(
+                e.kind(),
+                format!("its mode {:04o} keeps its owner out; set it to 0700", stat.mode & 0o7777),
+            )
+        }
+        _ => e,
+    }
+}
+
+fn check<H: Host>(host: &H, parent: &H::Dir, stat: &Stat, made: Made) -> io::Result<()> {
+    let refuse = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if let Some(own) = host.system().uid {
+        // Root may write into the store of another user.
+        let of_store = own == 0 && host.stat_dir(parent)?.uid == stat.uid;
+        if stat.uid != own && !of_store {
+            return refuse(format!("it is owned by another user (uid {})", stat.uid));
+        }
+        // Where there are users there are modes. A mode that was taken over from the parent, as the
+        // set-group-id bit is, does no harm.
+        if made == Made::Created && stat.mode & 0o777 != DIR_MODE {
+            return refuse(format!("it was made with mode {:04o}", stat.mode & 0o7777));
+        }
+    }
+    Ok(())
+}
+
+/// [`create`], and a flush of the parent if the directory was made here.
+///
+/// # Errors
+/// As [`create`], and [`Step::FlushDirectory`]: the directory is there, but may not survive a power
+/// cut.
+pub fn create_durable<H: WriteHost>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    retry: &RetryPolicy,
+) -> Result<(H::Dir, Made), WriteError> {
+    let (dir, made) = create(host, parent, name, retry)?;
+    if made == Made::Created {
+        host.sync_dir(parent)
+            .map_err(|e| WriteError::of(host, parent, Step::FlushDirectory, name, e))?;
+    }
+    Ok((dir, made))
+}
+
+/// Makes a path of nested directories below an open one, each durable before the next.
+///
+/// # Errors
+/// As [`create_durable`], for the first component that fails.
+///
+/// # Panics
+/// When `names` is empty.
+pub fn create_path<H: WriteHost>(
+    host: &H,
+    top: &H::Dir,
+    names: &[&str],
+    retry: &RetryPolicy,
+) -> Result<H::Dir, WriteError> {
+    let mut dir: Option<H::Dir> = None;
+    for (i, name) in names.iter().enumerate() {
+        let made = create_durable(host, dir.as_ref().unwrap_or(top), name, retry);
+        let made = made.map_err(|e| if i == 0 { e } else { e.below(&names[..i].join("/")) })?;
+        dir = Some(made.0);
+    }
+    Ok(dir.expect("a path has a component"))
+}
+
+/// Opens a path of nested directories; `None` when a component is not there.
+///
+/// # Errors
+/// As the system says; a link is an error.
+pub fn open_path<H: Host>(host: &H, top: &H::Dir, names: &[&str]) -> io::Result<Option<H::Dir>> {
+    let mut dir: Option<H::Dir> = None;
+    for name in names {
+        match host.open_dir_at(dir.as_ref().unwrap_or(top), name.as_ref()) {
+            Ok(next) => dir = Some(next),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(dir)
+}
+
+/// Removes a directory if it is there and empty. Says whether it was removed.
+///
+/// # Errors
+/// As the system says, except that a directory that is not empty or not there is no error.
+pub fn remove_if_empty<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> io::Result<bool> {
+    match host.remove_dir(parent, name.as_ref()) {
+        Ok(()) => Ok(true),
+        Err(e) => match e.kind() {
+            // Some systems say that a directory with entries exists.
+            io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::NotFound => Ok(false),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Names of the directories in a directory, at most [`limits::MAX_SMALL_RECORDS`]. A name that is not
+/// Unicode is no name of the protocol and is left out.
+///
+/// # Errors
+/// As the system says.
+pub(super) fn names_of_directories<H: Host>(host: &H, dir: &H::Dir) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    host.list(dir, &mut |entry| {
+        let may_be_one = matches!(entry.kind, Some(FileKind::Directory) | None);
+        if let Some(name) = entry.name.to_str().filter(|_| may_be_one) {
+            names.push(name.to_owned());
+        }
+        if names.len() < limits::MAX_SMALL_RECORDS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok(names)
+}

@@ -1,0 +1,133 @@
+//! The writing half of the door: one method for each effect on the disk, and for waiting and chance.
+//!
+//! A reader takes a [`Host`] and cannot reach any of this; only code that asks for a [`WriteHost`]
+//! can change something. Each method is one effect, so that a test host can stop before or after any
+//! of them, or make it fail. Rows for each operation that is built from them: `spec/durability.md`.
+//!
+//! Names are single components relative to an open directory, so that a swapped path cannot redirect
+//! a write. No method follows a link in its name.
+
+use std::ffi::OsStr;
+use std::io;
+
+use super::Host;
+
+/// How much room a file system has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that this user may still write.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// Effects. See the module's text.
+pub trait WriteHost: Host {
+    /// An open file that was created or opened for appending here.
+    type File;
+
+    /// Creates a file that must not exist, with `mode` less the umask.
+    ///
+    /// # Errors
+    /// As the system says; `AlreadyExists` when anything stands at the name, a link included.
+    fn create(&self, dir: &Self::Dir, name: &OsStr, mode: u32) -> io::Result<Self::File>;
+
+    /// Opens a plain file for appending, creating it with `mode` less the umask if `create`.
+    ///
+    /// # Errors
+    /// As the system says; anything but a plain file is an error.
+    fn open_append(
+        &self,
+        dir: &Self::Dir,
+        name: &OsStr,
+        mode: u32,
+        create: bool,
+    ) -> io::Result<Self::File>;
+
+    /// Sets the mode of an open file.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn set_mode(&self, file: &Self::File, mode: u32) -> io::Result<()>;
+
+    /// Writes some bytes and says how many.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn write(&self, file: &Self::File, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Flushes data and size of a file to the disk.
+    ///
+    /// # Errors
+    /// As the system says. After an error nothing is known of what reached the disk, also when a
+    /// later call succeeds.
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+
+    /// Flushes the entries of a directory to the disk.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn sync_dir(&self, dir: &Self::Dir) -> io::Result<()>;
+
+    /// Renames, replacing what stands at the new name.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn rename(
+        &self,
+        from_dir: &Self::Dir,
+        from: &OsStr,
+        to_dir: &Self::Dir,
+        to: &OsStr,
+    ) -> io::Result<()>;
+
+    /// Renames, unless something stands at the new name.
+    ///
+    /// # Errors
+    /// `AlreadyExists` then; else as the system says.
+    fn rename_new(
+        &self,
+        from_dir: &Self::Dir,
+        from: &OsStr,
+        to_dir: &Self::Dir,
+        to: &OsStr,
+    ) -> io::Result<()>;
+
+    /// Removes a name that is no directory.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn unlink(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<()>;
+
+    /// Creates a directory with `mode` less the umask.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn create_dir(&self, dir: &Self::Dir, name: &OsStr, mode: u32) -> io::Result<()>;
+
+    /// Sets the mode of a directory by its name, following no link.
+    ///
+    /// By name, because a directory that the umask closed to its owner cannot be opened.
+    ///
+    /// # Errors
+    /// As the system says; anything but a directory is an error.
+    fn set_dir_mode(&self, dir: &Self::Dir, name: &OsStr, mode: u32) -> io::Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn remove_dir(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<()>;
+
+    /// Bits that the system takes away from the mode of what is created.
+    fn umask(&self) -> u32;
+
+    /// 64 bits of chance.
+    fn random(&self) -> u64;
+
+    /// Waits.
+    fn wait_ms(&self, ms: u64);
+
+    /// Room on the file system of a directory, where it can be told.
+    fn space(&self, dir: &Self::Dir) -> Option<Space>;
+}

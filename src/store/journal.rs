@@ -1,0 +1,80 @@
+//! Appending lines to a log that others append to as well.
+//!
+//! Ordered steps of [`append`]:
+//! 1. look at the size; if the line would lead above the bound, move the log aside first, so that the
+//!    log on disk is never above it;
+//! 2. open for appending, following no link; create with mode 0600;
+//! 3. if the last byte is not a newline, the line of a writer that died is torn: begin with a newline,
+//!    so that only the torn line is lost and ours is not glued to it;
+//! 4. write the line and its newline with one call, which the system does not mix with others'.
+//!
+//! A crash leaves the log without the line, or with the line cut at its end. Events are advice, so a
+//! log is never flushed: a power cut may take the last lines, and no verdict may rest on them alone.
+//! Spec: RS-EVENT-08 to RS-EVENT-11; facts E-1 to E-3, W-33, Z-58.
+
+use std::io;
+
+use super::atomic::{FILE_MODE, Step, WriteError, is_capacity};
+use super::host::{Part, ReadError, WriteHost};
+use super::retry::Attempts;
+
+/// Where a full log is moved; what was there before is replaced.
+pub fn rotated_name(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((stem, ending)) => format!("{stem}.previous.{ending}"),
+        None => format!("{name}.previous"),
+    }
+}
+
+/// Appends one line. `line` has no newline.
+///
+/// # Errors
+/// [`WriteError`] with [`Step::Append`] (or [`Step::Rename`] when the full log cannot be moved aside).
+/// The log may then end in a part of the line.
+pub fn append<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    line: &str,
+    max_bytes: u64,
+) -> Result<(), WriteError> {
+    let fail = |step, source: io::Error| WriteError {
+        step,
+        name: name.to_owned(),
+        attempts: Attempts::default(),
+        free_bytes: if is_capacity(&source) { host.space(dir).map(|s| s.free_bytes) } else { None },
+        cleanup: None,
+        source,
+    };
+    debug_assert!(!line.contains('\n'), "a line is one line");
+    let mut text = String::with_capacity(line.len() + 2);
+    match host.read_at(dir, name.as_ref(), Part::Tail(1)) {
+        Ok(tail) if tail.stat.bytes + line.len() as u64 >= max_bytes => {
+            let aside = rotated_name(name);
+            host.rename(dir, name.as_ref(), dir, aside.as_ref())
+                .map_err(|e| fail(Step::Rename, e))?;
+        }
+        Ok(tail) if tail.bytes.last().is_some_and(|b| *b != b'\n') => text.push('\n'),
+        Ok(_) | Err(ReadError::Absent) => {}
+        Err(ReadError::NotPlain(kind)) => {
+            let why = format!("{} stands in its place", kind.name());
+            return Err(fail(Step::Append, io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
+        Err(ReadError::Io(e)) => return Err(fail(Step::Append, e)),
+        Err(ReadError::TooLarge { .. }) => {}
+    }
+    text.push_str(line);
+    text.push('\n');
+    let file =
+        host.open_append(dir, name.as_ref(), FILE_MODE, true).map_err(|e| fail(Step::Append, e))?;
+    loop {
+        match host.write(&file, text.as_bytes()) {
+            Ok(n) if n == text.len() => return Ok(()),
+            // The rest would no longer be one call: another writer's line may stand between. Half a
+            // line is torn, which every reader knows.
+            Ok(_) => return Err(fail(Step::Append, io::ErrorKind::WriteZero.into())),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(fail(Step::Append, e)),
+        }
+    }
+}

@@ -1,0 +1,618 @@
+//! The proof of an end: prepared by the launcher, decided by the observer, completed by anybody.
+//!
+//! Theory of operation. Only a process that saw the runner close may say `observed`, so [`finalise`]
+//! takes an [`ExitWitness`], which only a wait gives. The proof is written once. What follows from it
+//! (marker, overlay, event) can be made again from the proof and the candidate at any time, so a
+//! finalisation that was cut off is completed by [`complete`], without a witness.
+//!
+//! Ordered steps of [`initialise`]:
+//! 1. the pending proof, flushed, under a name that must be free;
+//! 2. the launcher's candidate, likewise;
+//! 3. flush the run directory: both are kept from here on, and only then may the runner proceed.
+//!
+//! The proof comes first: after a crash between the two the directory says "an end was not observed",
+//! which is true, instead of saying nothing, like a run of a time without proofs (facts CW-6).
+//!
+//! Ordered steps of [`finalise`]:
+//! 1. gather the evidence: proof, candidate, lease of its session file, status;
+//! 2. decide ([`finalize::decide`]); a final proof that is there stays, and steps 4 to 6 complete it;
+//! 3. write the proof, durable, unless another one has come in between: then decide again. Everything
+//!    below follows from it, so none of it may survive a power cut that the proof does not;
+//! 4. if the proof says `observed`: remove the active marker and its aliases, and flush their index;
+//! 5. overlay the status and its steps, keeping every other byte;
+//! 6. append the event, if the log does not have it.
+//!
+//! If step 3 fails nothing else is done. Steps 4 to 6 do not depend on one another: a failure of one
+//! is reported and the others are made all the same.
+//!
+//! A crash before step 3 leaves `pending`, which nobody may turn into `observed` any more; after it
+//! the proof stands and the rest can be completed.
+//!
+//! Not promised: that the lease is still free when the proof is written; and that a proof which
+//! somebody else writes between the last look and the rename over `pending` is kept. Only the runner
+//! may write one, and its end was witnessed.
+//! Spec: RS-PROOF-18 to RS-PROOF-24; facts §5.3 to §5.6, CW-30, CW-31.
+
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::protocol::candidate::{Candidate, Instance, InstanceKind};
+use crate::protocol::finalize::{
+    self, CandidateFound, FinalizeDecision, FinalizeEvidence, SessionLease, StepSeen,
+};
+use crate::protocol::ids::RunId;
+use crate::protocol::lease::LeaseState;
+use crate::protocol::proof::{Proof, ProofState};
+use crate::protocol::state::RunState;
+use crate::protocol::{DecodeError, Document, Open, Raw, layout, limits, written};
+
+use super::atomic::{self, Durability, Options, Step, Target, WriteError};
+use super::host::{FileRead, Host, Part, ReadError, Stat, WriteHost};
+use super::journal;
+use super::lease;
+use super::lock_dir::failed;
+use super::sidecar::{self, Decision};
+
+/// Size from which the event log is moved aside: the budget of the existing writers (facts E-2).
+const EVENTS_MAX_BYTES: u64 = 50 << 20;
+
+/// Times that the evidence is gathered when the proof changes meanwhile.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i64),
+    /// By a signal, named like `SIGKILL`.
+    Signal(String),
+}
+
+/// That this process saw the runner close. There is no other way to an observed proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitWitness {
+    close: Instance,
+}
+
+impl ExitWitness {
+    /// The outcome of a wait for the own child, made right after the system returned it. Whoever
+    /// calls this without having waited makes a proof that is a lie: neither a pid that is gone nor a
+    /// result nor a record on disk shows that a process has ended.
+    pub fn from_wait(instance_id: &str, closed_at_ms: i64, exit: Exit) -> Self {
+        let (exit_code, signal) = match exit {
+            Exit::Code(code) => (Some(code), None),
+            Exit::Signal(name) => (None, Some(name)),
+        };
+        let close = Instance {
+            kind: InstanceKind::Runner,
+            id: instance_id.to_owned(),
+            close_observed_at_ms: closed_at_ms,
+            exit_code,
+            signal,
+            attempt: None,
+            tree: None,
+        };
+        Self { close }
+    }
+
+    /// What was seen.
+    pub fn close(&self) -> &Instance {
+        &self.close
+    }
+}
+
+/// Where a run lies.
+#[derive(Debug)]
+pub struct RunPlace<'a, D> {
+    /// The temp root, for leases.
+    pub temp: &'a D,
+    /// The runs root, for the active index.
+    pub runs_root: &'a D,
+    /// The run directory.
+    pub run_dir: &'a D,
+    /// Its name.
+    pub run_id: &'a RunId,
+}
+
+/// Why a proof was not prepared or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProofError {
+    /// Something else stands at the name: a run directory is used once.
+    Occupied(&'static str),
+    /// The proof changed each time it was to be written.
+    Contended,
+    /// It could not be written.
+    Write(WriteError),
+}
+
+impl fmt::Display for ProofError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Occupied(name) => {
+                write!(
+                    f,
+                    "{name} is there already and is another one; a run directory is used once"
+                )
+            }
+            Self::Contended => {
+                write!(f, "{} changed each time it was to be written", layout::PROOF)
+            }
+            Self::Write(_) => f.write_str("the proof could not be written"),
+        }
+    }
+}
+
+impl std::error::Error for ProofError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Self::Write(e) = self { Some(e) } else { None }
+    }
+}
+
+/// Prepares a run directory for a proof, before the runner may proceed. Facts §5.3. Doing it again
+/// for the same runner changes nothing.
+///
+/// # Errors
+/// [`ProofError`].
+pub fn initialise<H: WriteHost>(
+    host: &H,
+    run_dir: &H::Dir,
+    run_id: &RunId,
+    instance_id: &str,
+) -> Result<(), ProofError> {
+    let run_id = run_id.as_str();
+    write_new(host, run_dir, layout::PROOF, &written::pending_proof(run_id, instance_id))?;
+    write_new(host, run_dir, layout::CANDIDATE, &written::initial_candidate(run_id, instance_id))?;
+    // One flush for both names; each content was flushed before its rename.
+    host.sync_dir(run_dir).map_err(|e| {
+        ProofError::Write(failed(host, run_dir, Step::FlushDirectory, layout::CANDIDATE, e))
+    })
+}
+
+fn write_new<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &'static str,
+    text: &str,
+) -> Result<(), ProofError> {
+    let options = Options::new(Durability::Ordered).target(Target::New);
+    match atomic::replace(host, dir, name, text.as_bytes(), &options) {
+        Ok(_) => Ok(()),
+        Err(e) if is_taken(&e) => {
+            let read = host.read_at(dir, name.as_ref(), Part::All(limits::SIDECAR_MAX_BYTES));
+            let same = read.is_ok_and(|read| read.bytes == text.as_bytes());
+            if same { Ok(()) } else { Err(ProofError::Occupied(name)) }
+        }
+        Err(e) => Err(ProofError::Write(e)),
+    }
+}
+
+fn is_taken(e: &WriteError) -> bool {
+    e.step == Step::Rename && e.source.kind() == io::ErrorKind::AlreadyExists
+}
+
+/// A step that follows from a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Consequence {
+    /// The active marker and its aliases are removed.
+    Marker,
+    /// The status has the proof.
+    Overlay,
+    /// The log has the event.
+    Event,
+}
+
+/// What holds after a finalisation.
+#[derive(Debug)]
+pub struct Finalised {
+    /// The row of facts §5.5 that decided.
+    pub row: &'static str,
+    /// The proof that holds.
+    pub proof: Proof,
+    /// Whether it was written now.
+    pub written: bool,
+    /// What could not be made of what follows from it; [`complete`] makes it later.
+    pub missing: Vec<(Consequence, String)>,
+}
+
+/// Turns the close of the runner into a proof. See the module's ordered steps.
+///
+/// # Errors
+/// [`ProofError`] when the proof could not be written; nothing else was done then.
+pub fn finalise<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    witness: &ExitWitness,
+) -> Result<Finalised, ProofError> {
+    for _ in 0..MAX_ATTEMPTS {
+        let evidence = Gathered::gather(host, place, Some(&witness.close.id));
+        let decision = evidence.decide(place.run_id.as_str(), &witness.close);
+        if !decision.write {
+            // Only a proof that is valid as it stands has consequences: what merely reads as
+            // `unknown` is left alone, and so is everything else.
+            let text = evidence.valid_text();
+            let missing = text.map_or_else(Vec::new, |text| {
+                consequences(host, place, &decision.proof, text, evidence.candidate())
+            });
+            let FinalizeDecision { row, proof, .. } = decision;
+            return Ok(Finalised { row, proof, written: false, missing });
+        }
+        let session = evidence.session_id.as_deref().zip(decision.canonical_session);
+        let text = written::proof(&decision.proof, session);
+        if !write_proof(host, place.run_dir, &evidence, &text)? {
+            continue;
+        }
+        let missing = consequences(host, place, &decision.proof, &text, evidence.candidate());
+        let FinalizeDecision { row, proof, .. } = decision;
+        return Ok(Finalised { row, proof, written: true, missing });
+    }
+    Err(ProofError::Contended)
+}
+
+/// Completes what follows from a proof that is there: marker, overlay, event. Facts CW-30, CW-31.
+/// `None` when there is no valid final proof of this run; then nothing is changed. It never writes a
+/// proof.
+pub fn complete<H: WriteHost>(host: &H, place: &RunPlace<'_, H::Dir>) -> Option<Finalised> {
+    let evidence = Gathered::gather(host, place, None);
+    let text = evidence.valid_text()?;
+    let proof = evidence.existing.as_ref()?.proof.clone();
+    let row = if proof.state == ProofState::Observed { "F-1" } else { "F-2" };
+    let missing = consequences(host, place, &proof, text, evidence.candidate());
+    Some(Finalised { row, proof, written: false, missing })
+}
+
+/// Step 3; `false` when another proof has come in between.
+fn write_proof<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    evidence: &Gathered,
+    text: &str,
+) -> Result<bool, ProofError> {
+    let options = Options::new(Durability::Durable);
+    let options = match &evidence.existing {
+        None => options.target(Target::New),
+        Some(existing) => {
+            let Some(stat) = existing.stat else { return Ok(false) };
+            let now = host.stat_at(dir, layout::PROOF.as_ref());
+            if !now.is_ok_and(|now| now.is_same_as(&stat)) {
+                return Ok(false);
+            }
+            options.target(Target::Known(stat.mode))
+        }
+    };
+    match atomic::replace(host, dir, layout::PROOF, text.as_bytes(), &options) {
+        Ok(_) => Ok(true),
+        Err(e) if is_taken(&e) => Ok(false),
+        Err(e) => Err(ProofError::Write(e)),
+    }
+}
+
+/// The proof that was found.
+struct Existing {
+    proof: Proof,
+    /// The text, when it is a valid proof of this run and runner.
+    text: Option<String>,
+    stat: Option<Stat>,
+}
+
+/// Step 1.
+struct Gathered {
+    existing: Option<Existing>,
+    candidate: Option<Result<Candidate, String>>,
+    /// The name of the lease of the candidate's session file.
+    session_id: Option<String>,
+    lease: Lease,
+    status_state: Option<String>,
+    session_exists: bool,
+}
+
+enum Lease {
+    Free,
+    Owned,
+    Unreadable,
+    Unresolvable(String),
+}
+
+impl Gathered {
+    fn gather<H: Host>(host: &H, place: &RunPlace<'_, H::Dir>, instance_id: Option<&str>) -> Self {
+        let existing = existing(host, place, instance_id);
+        let read = read(host, place.run_dir, layout::CANDIDATE, limits::SIDECAR_MAX_BYTES);
+        let candidate = read.map(|read| {
+            let decode = |read: FileRead| {
+                Document::from_bytes(&read.bytes).and_then(|doc| Candidate::read(&doc))
+            };
+            read.and_then(|read| decode(read).map_err(|e| e.to_string()))
+        });
+        let status = read_status(host, place.run_dir);
+        let named = candidate
+            .as_ref()
+            .and_then(|read| read.as_ref().ok())
+            .and_then(|candidate| candidate.session_file.clone());
+        let resolved = named.as_ref().map(|file| lease::canonical_id(host, Path::new(file)));
+        let (lease, session_id) = match resolved {
+            None => (Lease::Free, None),
+            Some(Err(e)) => (Lease::Unresolvable(super::read::plain(&e)), None),
+            Some(Ok(canonical)) => {
+                let lease = match lease::inspect(host, place.temp, &canonical.id) {
+                    LeaseState::Free => Lease::Free,
+                    LeaseState::Owned(_) => Lease::Owned,
+                    LeaseState::NoOwner | LeaseState::Unreadable(_) => Lease::Unreadable,
+                };
+                (lease, Some(canonical.id))
+            }
+        };
+        let (status_state, status_session) = status.unwrap_or_default();
+        let session_exists = named.or(status_session).is_some_and(|file| exists(host, &file));
+        Self { existing, candidate, session_id, lease, status_state, session_exists }
+    }
+
+    fn candidate(&self) -> Option<&Candidate> {
+        self.candidate.as_ref()?.as_ref().ok()
+    }
+
+    /// The text of a final proof that is valid as it stands.
+    fn valid_text(&self) -> Option<&str> {
+        let existing = self.existing.as_ref()?;
+        let is_final = matches!(existing.proof.state, ProofState::Observed | ProofState::Unknown);
+        existing.text.as_deref().filter(|_| is_final)
+    }
+
+    fn decide(&self, run_id: &str, close: &Instance) -> FinalizeDecision {
+        finalize::decide(&FinalizeEvidence {
+            run_id,
+            close,
+            existing: self.existing.as_ref().map(|existing| &existing.proof),
+            candidate: match &self.candidate {
+                None => CandidateFound::Missing,
+                Some(Err(why)) => CandidateFound::Invalid(why),
+                Some(Ok(candidate)) => CandidateFound::Found(candidate),
+            },
+            lease: match &self.lease {
+                Lease::Free => SessionLease::Free,
+                Lease::Owned => SessionLease::Owned,
+                Lease::Unreadable => SessionLease::Unreadable,
+                Lease::Unresolvable(why) => SessionLease::Unresolvable(why),
+            },
+            status_state: self.status_state.as_deref(),
+            session_exists: self.session_exists,
+            trouble: None,
+        })
+    }
+}
+
+/// A file, `None` when it is not there; the error in words.
+fn read<H: Host>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit_bytes: u64,
+) -> Option<Result<FileRead, String>> {
+    match host.read_at(dir, name.as_ref(), Part::All(limit_bytes)) {
+        Ok(read) => Some(Ok(read)),
+        Err(ReadError::Absent) => None,
+        Err(ReadError::NotPlain(kind)) => Some(Err(format!("{name} is {}", kind.name()))),
+        Err(ReadError::TooLarge { bytes, limit_bytes, .. }) => {
+            Some(Err(DecodeError::TooLarge { bytes, limit_bytes }.to_string()))
+        }
+        Err(ReadError::Io(e)) => Some(Err(super::read::plain(&e))),
+    }
+}
+
+fn existing<H: Host>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    instance_id: Option<&str>,
+) -> Option<Existing> {
+    let run_id = Some(place.run_id.as_str());
+    let failed = |why| Proof::write_failed(run_id, instance_id, place.run_id.as_str(), why);
+    let read = match read(host, place.run_dir, layout::PROOF, limits::SIDECAR_MAX_BYTES)? {
+        Ok(read) => read,
+        Err(why) => return Some(Existing { proof: failed(why), text: None, stat: None }),
+    };
+    let parsed = Document::from_bytes(&read.bytes)
+        .and_then(|doc| Ok((Proof::read(&doc)?, doc.source().trim_ascii().to_owned())));
+    let checked = parsed.map_err(|e| e.to_string()).and_then(|(proof, text)| {
+        proof.check_identity(run_id, instance_id).map(|()| (proof, text))
+    });
+    let stat = Some(read.stat);
+    Some(match checked {
+        Ok((proof, text)) => Existing { proof, text: Some(text), stat },
+        Err(why) => Existing { proof: failed(why), text: None, stat },
+    })
+}
+
+/// `state` and `sessionFile` of a status that reads.
+fn read_status<H: Host>(host: &H, dir: &H::Dir) -> Option<(Option<String>, Option<String>)> {
+    let read = read(host, dir, layout::STATUS, limits::STATUS_MAX_BYTES)?.ok()?;
+    let doc = Document::from_bytes(&read.bytes).ok()?;
+    Some((text(&doc, "state"), text(&doc, "sessionFile").filter(|file| !file.is_empty())))
+}
+
+fn text(doc: &Document<'_>, key: &str) -> Option<String> {
+    Some(doc.get(key)?.string()?.into_owned())
+}
+
+fn exists<H: Host>(host: &H, file: &str) -> bool {
+    host.real_path(&host.absolute(Path::new(file))).is_ok()
+}
+
+/// Steps 4 to 6. What is there already is left as it is.
+fn consequences<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    proof: &Proof,
+    proof_text: &str,
+    candidate: Option<&Candidate>,
+) -> Vec<(Consequence, String)> {
+    let mut missing = Vec::new();
+    let mut note = |what, made: Result<(), String>| {
+        if let Err(why) = made {
+            missing.push((what, why));
+        }
+    };
+    if proof.state == ProofState::Observed {
+        let removed = remove_marker(host, place.runs_root, place.run_id);
+        note(Consequence::Marker, removed.map_err(with_cause));
+    }
+    note(Consequence::Overlay, overlay(host, place, proof, proof_text, candidate));
+    note(Consequence::Event, event(host, place, proof_text));
+    missing
+}
+
+fn with_cause(e: impl std::error::Error) -> String {
+    e.source().map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
+}
+
+/// Step 4. Facts: the marker, then the run's name in every alias, then empty aliases.
+fn remove_marker<H: WriteHost>(
+    host: &H,
+    runs_root: &H::Dir,
+    run_id: &RunId,
+) -> Result<(), WriteError> {
+    let name = run_id.as_str();
+    let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+    let index = match host.open_dir_at(runs_root, layout::ACTIVE_INDEX.as_ref()) {
+        Ok(index) => index,
+        Err(e) if gone(&e) => return Ok(()),
+        Err(e) => return Err(failed(host, runs_root, Step::Look, layout::ACTIVE_INDEX, e)),
+    };
+    match host.unlink(&index, name.as_ref()) {
+        Ok(()) => {}
+        Err(e) if gone(&e) => {}
+        Err(e) => return Err(failed(host, &index, Step::Remove, name, e)),
+    }
+    // Aliases are best effort: readers believe the marker.
+    if let Ok(calls) = host.open_dir_at(&index, layout::TOOL_CALLS_DIR.as_ref()) {
+        let mut aliases = Vec::new();
+        let _ = host.list(&calls, &mut |entry| {
+            aliases.push(entry.name);
+            ControlFlow::Continue(())
+        });
+        for alias in aliases {
+            let Ok(dir) = host.open_dir_at(&calls, &alias) else { continue };
+            if host.unlink(&dir, name.as_ref()).is_ok() {
+                // Only an empty one goes.
+                let _ = host.remove_dir(&calls, &alias);
+            }
+        }
+    }
+    host.sync_dir(&index).map_err(|e| failed(host, &index, Step::FlushDirectory, name, e))
+}
+
+/// Step 5. Facts P-20.
+fn overlay<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    proof: &Proof,
+    proof_text: &str,
+    candidate: Option<&Candidate>,
+) -> Result<(), String> {
+    // One unflushed replace would undo the runner's durable terminal status.
+    let state = read_status(host, place.run_dir).and_then(|(state, _)| state);
+    let terminal = state
+        .and_then(|word| Open::<RunState>::read(&word).known())
+        .is_some_and(RunState::is_terminal);
+    let level = if terminal { Durability::Durable } else { Durability::Ordered };
+    let patched = sidecar::patch(
+        host,
+        place.run_dir,
+        layout::STATUS,
+        limits::STATUS_MAX_BYTES,
+        &Options::new(level),
+        |status| {
+            let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
+            if let Some(theirs) = theirs {
+                return Decision::Refuse(format!("it belongs to run {theirs}"));
+            }
+            let there = status.get("processTerminal").map(Proof::read_raw);
+            if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
+                return Decision::Keep;
+            }
+            let mut members = vec![("processTerminal", indented(proof_text, 2))];
+            if let Some(steps) = step_texts(host, status, proof, candidate) {
+                members.push(("steps", steps));
+            }
+            Decision::Patch(members)
+        },
+    );
+    patched.map(drop).map_err(with_cause)
+}
+
+/// The text of `steps` with each step's overlay in it, every other byte as it was. `None` when there
+/// is nothing to patch.
+fn step_texts<H: Host>(
+    host: &H,
+    status: &Document<'_>,
+    proof: &Proof,
+    candidate: Option<&Candidate>,
+) -> Option<String> {
+    let steps = status.get("steps")?;
+    let elements = steps.array()?;
+    let docs: Vec<Option<Document<'_>>> = elements.iter().map(|raw| raw.object()).collect();
+    let named = candidate.and_then(|candidate| candidate.session_file.as_deref());
+    let states: Vec<Option<String>> =
+        docs.iter().map(|step| step.as_ref().and_then(|step| text(step, "status"))).collect();
+    let seen: Vec<StepSeen<'_>> = docs
+        .iter()
+        .zip(&states)
+        .map(|(step, state)| {
+            let own = step.as_ref().and_then(|step| text(step, "sessionFile"));
+            let file = own.as_deref().filter(|file| !file.is_empty()).or(named);
+            let session_exists = file.is_some_and(|file| exists(host, file));
+            StepSeen { state: state.as_deref(), session_exists }
+        })
+        .collect();
+    let overlays = finalize::step_overlays(proof, candidate, &seen);
+    Some(spliced(steps, &elements, |at| {
+        let text = indented(&written::proof(overlays.get(at)?, None), 6);
+        docs.get(at)?.as_ref()?.patched(&[("processTerminal", &text)]).ok()
+    }))
+}
+
+/// An array with some elements replaced, and what stands between them as it was.
+fn spliced(array: Raw<'_>, elements: &[Raw<'_>], new: impl Fn(usize) -> Option<String>) -> String {
+    let source = array.text();
+    let base = source.as_ptr() as usize;
+    let mut out = String::with_capacity(source.len() + 256 * elements.len());
+    let mut copied = 0;
+    for (at, element) in elements.iter().enumerate() {
+        let start = element.text().as_ptr() as usize - base;
+        out.push_str(&source[copied..start]);
+        out.push_str(new(at).as_deref().unwrap_or(element.text()));
+        copied = start + element.text().len();
+    }
+    out.push_str(&source[copied..]);
+    out
+}
+
+/// JSON text moved to the right, all lines but the first. A JSON string holds no line end.
+fn indented(json: &str, by: usize) -> String {
+    json.replace('\n', &format!("\n{}", " ".repeat(by)))
+}
+
+/// Step 6.
+fn event<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    proof_text: &str,
+) -> Result<(), String> {
+    let run_id = place.run_id.as_str();
+    let part = Part::Tail(limits::EVENTS_TAIL_BYTES);
+    if let Ok(read) = host.read_at(place.run_dir, layout::EVENTS.as_ref(), part) {
+        let known = read.bytes.split(|b| *b == b'\n').any(|line| {
+            Document::from_bytes(line).is_ok_and(|event| {
+                text(&event, "type").as_deref() == Some("subagent.run.process_terminal")
+                    && text(&event, "runId").as_deref() == Some(run_id)
+            })
+        });
+        if known {
+            return Ok(());
+        }
+    }
+    let line = written::proof_event(run_id, host.now_ms(), proof_text);
+    journal::append(host, place.run_dir, layout::EVENTS, &line, EVENTS_MAX_BYTES)
+        .map_err(with_cause)
+}

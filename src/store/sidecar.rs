@@ -1,0 +1,153 @@
+//! Changing some members of a file that others write as well.
+//!
+//! Ordered steps of [`patch`]:
+//! 1. read the file: bounded, no link followed;
+//! 2. refuse what cannot be kept: not an object, duplicate or undecodable keys;
+//! 3. ask the caller for its patch, with the decoded document at hand;
+//! 4. make the new text: the patched members, every other byte as it was;
+//! 5. look at the file again: if inode, size or time differ from what was read, start over;
+//! 6. replace it (see [`atomic`]).
+//!
+//! No lock of the protocol protects a status (facts Z-20), so a foreign writer can still come between
+//! step 5 and the rename. The window is two system calls wide instead of a whole read-modify-write,
+//! and what is lost in it is the foreign writer's update of the same instant, never a torn file.
+//!
+//! A crash leaves what [`atomic::replace`] leaves. Spec: RS-RMW-01 to
+//! RS-RMW-05.
+
+use std::fmt;
+
+use crate::protocol::{DecodeError, Document};
+
+use super::atomic::{self, Options, Target, WriteError, Written};
+use super::host::{Host, Part, ReadError, Stat, WriteHost};
+
+/// How often a patch is tried when others keep writing.
+pub const MAX_ATTEMPTS: u32 = 8;
+
+/// What a caller wants to do with a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Replace or add these members: key and JSON text.
+    Patch(Vec<(&'static str, String)>),
+    /// Leave the file as it is.
+    Keep,
+    /// Refuse, with the reason.
+    Refuse(String),
+}
+
+/// What became of a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patched {
+    /// The file was replaced.
+    Written {
+        /// How.
+        written: Written,
+        /// Its new text.
+        text: String,
+        /// How many times the file was read.
+        attempts: u32,
+    },
+    /// Nothing had to change.
+    Kept,
+}
+
+/// Why a patch was not made. The file is as it was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PatchError {
+    /// The file is not there.
+    Absent(String),
+    /// The file cannot be read.
+    Unreadable(String, String),
+    /// The file is not a document that may be rewritten.
+    Damaged(String, DecodeError),
+    /// The caller refused.
+    Refused(String, String),
+    /// Others wrote it each time it was read.
+    Contended(String, u32),
+    /// The new file could not be written.
+    Write(WriteError),
+}
+
+impl fmt::Display for PatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(name) => write!(f, "{name} is not there"),
+            Self::Unreadable(name, why) => write!(f, "{name} cannot be read: {why}"),
+            Self::Damaged(name, _) => write!(f, "{name} cannot be rewritten"),
+            Self::Refused(name, why) => write!(f, "{name} is left as it is: {why}"),
+            Self::Contended(name, n) => {
+                write!(f, "{name} was written by others each of the {n} times it was read")
+            }
+            Self::Write(_) => f.write_str("the new text could not be written"),
+        }
+    }
+}
+
+impl std::error::Error for PatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Damaged(_, e) => Some(e),
+            Self::Write(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+/// Patches one document. `decide` may be called several times, each time with what is there now.
+///
+/// # Errors
+/// [`PatchError`]; the file is then as it was, except after a failed flush of the directory.
+pub fn patch<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit_bytes: u64,
+    options: &Options,
+    decide: impl Fn(&Document<'_>) -> Decision,
+) -> Result<Patched, PatchError> {
+    for attempt in 1..=MAX_ATTEMPTS {
+        let (bytes, stat) = read(host, dir, name, limit_bytes)?;
+        let damaged = |e| PatchError::Damaged(name.to_owned(), e);
+        let doc = Document::from_bytes(&bytes).map_err(damaged)?;
+        let members = match decide(&doc) {
+            Decision::Keep => return Ok(Patched::Kept),
+            Decision::Refuse(why) => return Err(PatchError::Refused(name.to_owned(), why)),
+            Decision::Patch(members) => members,
+        };
+        let members: Vec<_> = members.iter().map(|(key, text)| (*key, text.as_str())).collect();
+        let text = doc.patched(&members).map_err(damaged)?;
+        if text.as_bytes() == bytes {
+            return Ok(Patched::Kept);
+        }
+        let unchanged = host.stat_at(dir, name.as_ref()).is_ok_and(|now| now.is_same_as(&stat));
+        if !unchanged {
+            continue;
+        }
+        let options = options.target(Target::Known(stat.mode));
+        let written = atomic::replace(host, dir, name, text.as_bytes(), &options)
+            .map_err(PatchError::Write)?;
+        return Ok(Patched::Written { written, text, attempts: attempt });
+    }
+    Err(PatchError::Contended(name.to_owned(), MAX_ATTEMPTS))
+}
+
+fn read<H: Host>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit_bytes: u64,
+) -> Result<(Vec<u8>, Stat), PatchError> {
+    let unreadable = |why: String| PatchError::Unreadable(name.to_owned(), why);
+    match host.read_at(dir, name.as_ref(), Part::All(limit_bytes)) {
+        Ok(read) => Ok((read.bytes, read.stat)),
+        Err(ReadError::Absent) => Err(PatchError::Absent(name.to_owned())),
+        Err(ReadError::NotPlain(kind)) => Err(unreadable(format!("it is {}", kind.name()))),
+        Err(ReadError::TooLarge { bytes, limit_bytes, .. }) => {
+            let e = DecodeError::TooLarge { bytes, limit_bytes };
+            Err(PatchError::Damaged(name.to_owned(), e))
+        }
+        Err(ReadError::Io(e)) => Err(unreadable(e.to_string())),
+    }
+}

@@ -1,0 +1,228 @@
+//! Every crash of one recorded operation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::disk::{Disk, Effect, Node, NodeId};
+use super::host::FaultHost;
+
+/// What died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// The process: every finished effect is there.
+    Process,
+    /// The machine: only what was flushed is certain.
+    Power,
+}
+
+/// Where the operation was cut.
+#[derive(Clone, Debug)]
+pub struct Crash {
+    /// What died.
+    pub model: Model,
+    /// Number of effects that had finished.
+    pub after: usize,
+    /// Whether the operation had returned success.
+    pub acknowledged: bool,
+    /// What was lost of unflushed contents, and which unflushed entries arrived.
+    pub detail: String,
+}
+
+/// What an exploration saw.
+#[derive(Clone, Debug, Default)]
+pub struct Exploration {
+    /// Effects of the operation.
+    pub steps: usize,
+    /// Disks that were built and checked.
+    pub states: usize,
+    /// What the invariants objected to, with the crash.
+    pub violations: Vec<String>,
+}
+
+/// A deliberate mistake in the recorded order, to prove that the check would see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// The flush that is the `n`-th effect never happened.
+    Drop(usize),
+    /// The `n`-th effect and the one after it happened in the other order.
+    Swap(usize),
+}
+
+/// How an unflushed content may look after a power cut.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Whole,
+    Empty,
+    Zeros,
+    Cut,
+}
+
+const LOSSES: [Loss; 4] = [Loss::Whole, Loss::Empty, Loss::Zeros, Loss::Cut];
+
+/// Most unflushed entry changes whose combinations are all built; above, prefixes and single losses.
+const ALL_COMBINATIONS_UP_TO: usize = 9;
+
+/// Runs `operation` on the disk that `setup` makes, and checks every crash of it.
+///
+/// `check` gets the disk after the crash and says what is wrong with it, if anything.
+pub fn explore<A>(
+    setup: impl Fn(&FaultHost),
+    operation: impl Fn(&FaultHost) -> A,
+    check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
+) -> Exploration {
+    explore_with(setup, operation, check, None)
+}
+
+/// The same with a deliberate mistake.
+pub fn explore_sabotaged<A>(
+    setup: impl Fn(&FaultHost),
+    operation: impl Fn(&FaultHost) -> A,
+    check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
+    sabotage: Sabotage,
+) -> Exploration {
+    explore_with(setup, operation, check, Some(sabotage))
+}
+
+fn explore_with<A>(
+    setup: impl Fn(&FaultHost),
+    operation: impl Fn(&FaultHost) -> A,
+    check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
+    sabotage: Option<Sabotage>,
+) -> Exploration {
+    let host = FaultHost::new();
+    setup(&host);
+    host.begin();
+    let (base, _, _) = host.disk();
+    operation(&host);
+    let (_, next, now_ms) = host.disk();
+    let mut effects = host.effects();
+    match sabotage {
+        Some(Sabotage::Drop(n)) => {
+            effects.remove(n);
+        }
+        Some(Sabotage::Swap(n)) => effects.swap(n, n + 1),
+        None => {}
+    }
+    let mut seen = Exploration { steps: effects.len(), ..Exploration::default() };
+    for after in 0..=effects.len() {
+        let acknowledged = after == effects.len();
+        let prefix = &effects[..after];
+        let mut visit = |disk: Disk, model, detail: String| {
+            let crash = Crash { model, after, acknowledged, detail };
+            seen.states += 1;
+            let crashed = FaultHost::over(disk, next, now_ms);
+            if let Err(why) = check(&crashed, &crash) {
+                seen.violations.push(format!("{why}, after {crash:?}"));
+            }
+        };
+        visit(after_process_crash(&base, prefix, now_ms), Model::Process, String::new());
+        for (disk, detail) in after_power_loss(&base, prefix, now_ms) {
+            visit(disk, Model::Power, detail);
+        }
+    }
+    seen
+}
+
+fn after_process_crash(base: &Disk, effects: &[Effect], now_ms: i64) -> Disk {
+    let mut disk = base.clone();
+    for effect in effects {
+        disk.apply_content(effect);
+        disk.apply_entries(effect, now_ms);
+    }
+    disk
+}
+
+/// Every disk that a power cut may leave.
+fn after_power_loss(base: &Disk, effects: &[Effect], now_ms: i64) -> Vec<(Disk, String)> {
+    let (certain, open) = entries_by_certainty(effects);
+    let combinations = combinations(&open);
+    let unflushed = unflushed_contents(effects);
+    let losses: &[Loss] = if unflushed.is_empty() { &LOSSES[..1] } else { &LOSSES };
+    let mut disks = Vec::new();
+    for arrived in &combinations {
+        for loss in losses {
+            let mut disk = base.clone();
+            for (i, effect) in effects.iter().enumerate() {
+                disk.apply_content(effect);
+                if certain.contains(&i) || arrived.contains(&i) {
+                    disk.apply_entries(effect, now_ms);
+                }
+            }
+            for (node, bytes) in &unflushed {
+                lose(&mut disk, *node, *bytes, *loss);
+            }
+            disks.push((disk, format!("{loss:?}, unflushed entries that arrived: {arrived:?}")));
+        }
+    }
+    disks
+}
+
+/// Which entry changes are flushed for certain, and which are open. A change is certain once each of
+/// its directories was flushed after it.
+fn entries_by_certainty(effects: &[Effect]) -> (BTreeSet<usize>, Vec<usize>) {
+    let (mut certain, mut open) = (BTreeSet::new(), Vec::new());
+    for (i, effect) in effects.iter().enumerate() {
+        let dirs = effect.entry_dirs();
+        if dirs.is_empty() {
+            continue;
+        }
+        let flushed = dirs.iter().all(|dir| {
+            effects[i..].iter().any(|later| matches!(later, Effect::SyncDir { dir: d } if d == dir))
+        });
+        if flushed {
+            certain.insert(i);
+        } else {
+            open.push(i);
+        }
+    }
+    (certain, open)
+}
+
+fn combinations(open: &[usize]) -> Vec<BTreeSet<usize>> {
+    if open.len() <= ALL_COMBINATIONS_UP_TO {
+        return (0..1_usize << open.len())
+            .map(|bits| {
+                let chosen = open.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1);
+                chosen.map(|(_, effect)| *effect).collect()
+            })
+            .collect();
+    }
+    let mut all: BTreeSet<BTreeSet<usize>> = BTreeSet::new();
+    for end in 0..=open.len() {
+        all.insert(open[..end].iter().copied().collect());
+        all.insert(open[end..].iter().copied().collect());
+    }
+    for lost in open {
+        all.insert(open.iter().copied().filter(|i| i != lost).collect());
+        all.insert(BTreeSet::from([*lost]));
+    }
+    all.into_iter().collect()
+}
+
+/// Files with unflushed bytes, and how many bytes at their end are unflushed.
+fn unflushed_contents(effects: &[Effect]) -> BTreeMap<NodeId, usize> {
+    let mut unflushed: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for effect in effects {
+        match effect {
+            Effect::Write { node, bytes, .. } => {
+                *unflushed.entry(*node).or_default() += bytes.len();
+            }
+            Effect::Sync { node } => {
+                unflushed.remove(node);
+            }
+            _ => {}
+        }
+    }
+    unflushed.into_iter().filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+/// Loses the last `unflushed` bytes of a file in one of the ways of a disk.
+fn lose(disk: &mut Disk, node: NodeId, unflushed: usize, loss: Loss) {
+    let Some(Node::File { data, .. }) = disk.nodes.get_mut(&node) else { return };
+    let keep = data.len().saturating_sub(unflushed);
+    match loss {
+        Loss::Whole => {}
+        Loss::Empty => data.truncate(keep),
+        Loss::Zeros => data[keep..].fill(0),
+        Loss::Cut => data.truncate(keep + unflushed / 2),
+    }
+}

@@ -1,0 +1,543 @@
+//! The host over the tree in memory.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use runstore::protocol::process::{Presence, ProcessSeen, SystemFacts};
+use runstore::store::host::{
+    DirEntry, FileKind, FileRead, Host, Part, ReadError, Space, Stat, WriteHost,
+};
+
+use super::disk::{Disk, Effect, Node, NodeId};
+
+/// What an injected failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Injected {
+    /// This error number, and nothing happens.
+    Errno(i32),
+    /// A write takes only this many bytes (other calls succeed).
+    ShortWrite(usize),
+}
+
+/// A host in memory. See the module's theory of operation.
+pub struct FaultHost {
+    world: Mutex<World>,
+    system: SystemFacts,
+}
+
+struct World {
+    disk: Disk,
+    effects: Vec<Effect>,
+    calls: usize,
+    next: NodeId,
+    now_ms: i64,
+    chance: u64,
+    failures: BTreeMap<usize, Injected>,
+    umask: u32,
+    processes: BTreeMap<i64, ProcessSeen>,
+    env: BTreeMap<String, OsString>,
+    interlopers: BTreeMap<usize, Interloper>,
+    on_probe: Option<(usize, Interloper)>,
+}
+
+/// What another process does at one moment of an operation.
+type Interloper = Box<dyn FnOnce(&FaultHost) + Send>;
+
+impl Default for FaultHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FaultHost {
+    /// An empty disk at a fixed instant.
+    pub fn new() -> Self {
+        Self::over(Disk::new(), 1, 1_790_000_000_000)
+    }
+
+    pub(super) fn over(disk: Disk, next: NodeId, now_ms: i64) -> Self {
+        let world = World {
+            disk,
+            effects: Vec::new(),
+            calls: 0,
+            next,
+            now_ms,
+            // After a crash chance goes another way: a new process never draws the same names again.
+            chance: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(next as u64),
+            failures: BTreeMap::new(),
+            umask: 0o022,
+            processes: BTreeMap::new(),
+            env: BTreeMap::new(),
+            interlopers: BTreeMap::new(),
+            on_probe: None,
+        };
+        let system = SystemFacts {
+            host: "host-a".to_owned(),
+            boot_id: Some("boot-1".to_owned()),
+            boot_time_ms: Some(now_ms - 3_600_000),
+            pid_namespace: Some("pid:[1]".to_owned()),
+            own_pid: 4242,
+            uid: Some(1000),
+        };
+        Self { world: Mutex::new(world), system }
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().expect("no test panics while it holds the world")
+    }
+
+    /// Forgets what was recorded: what is there now is the disk before the operation.
+    pub fn begin(&self) {
+        let mut world = self.world();
+        world.effects.clear();
+        world.calls = 0;
+    }
+
+    /// What was recorded since [`FaultHost::begin`].
+    pub fn effects(&self) -> Vec<Effect> {
+        self.world().effects.clone()
+    }
+
+    /// Number of effects that were asked for since [`FaultHost::begin`], failed ones included.
+    pub fn calls(&self) -> usize {
+        self.world().calls
+    }
+
+    pub(super) fn disk(&self) -> (Disk, NodeId, i64) {
+        let world = self.world();
+        (world.disk.clone(), world.next, world.now_ms)
+    }
+
+    /// Makes the `n`-th effect (from 0, counted from [`FaultHost::begin`]) fail.
+    pub fn fail_at(&self, n: usize, how: Injected) {
+        self.world().failures.insert(n, how);
+    }
+
+    /// Lets `other` act right before the `n`-th effect (from 0, counted from [`FaultHost::begin`]), as
+    /// another process would. Its own effects count as well.
+    pub fn interrupt_at(&self, n: usize, other: impl FnOnce(&Self) + Send + 'static) {
+        self.world().interlopers.insert(n, Box::new(other));
+    }
+
+    /// Lets `other` act right before a look at a process, after `passed` more looks: between reading a
+    /// record and judging it.
+    pub fn interrupt_probe(&self, passed: usize, other: impl FnOnce(&Self) + Send + 'static) {
+        self.world().on_probe = Some((passed, Box::new(other)));
+    }
+
+    /// The world at the start of an effect, after whoever was to come first.
+    fn turn(&self) -> MutexGuard<'_, World> {
+        let mut world = self.world();
+        let n = world.calls;
+        let Some(other) = world.interlopers.remove(&n) else { return world };
+        drop(world);
+        other(self);
+        self.world()
+    }
+
+    /// Sets the umask.
+    pub fn set_umask(&self, umask: u32) {
+        self.world().umask = umask;
+    }
+
+    /// Sets an environment variable.
+    pub fn set_env(&self, name: &str, value: &str) {
+        self.world().env.insert(name.to_owned(), value.into());
+    }
+
+    /// Says what stands at a pid.
+    pub fn set_process(&self, pid: i64, seen: ProcessSeen) {
+        self.world().processes.insert(pid, seen);
+    }
+
+    /// Makes this host another process of the same machine.
+    #[must_use]
+    pub fn with_pid(mut self, pid: i64) -> Self {
+        self.system.own_pid = pid;
+        self
+    }
+
+    /// Makes this host another machine.
+    #[must_use]
+    pub fn with_host_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.system.host);
+        self
+    }
+
+    /// Sets the clock.
+    pub fn set_now_ms(&self, now_ms: i64) {
+        self.world().now_ms = now_ms;
+    }
+
+    /// Every path with its content (directories end in `/` and have none), for comparing disks.
+    pub fn tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+        fn walk(
+            disk: &Disk,
+            dir: NodeId,
+            prefix: &str,
+            out: &mut BTreeMap<String, Option<Vec<u8>>>,
+        ) {
+            for (name, node) in disk.entries(dir).into_iter().flatten() {
+                let path = format!("{prefix}{}", name.to_string_lossy());
+                match disk.nodes.get(node) {
+                    Some(Node::File { data, .. }) => {
+                        out.insert(path, Some(data.clone()));
+                    }
+                    Some(Node::Dir { .. }) => {
+                        let path = path + "/";
+                        walk(disk, *node, &path, out);
+                        out.insert(path, None);
+                    }
+                    None => {}
+                }
+            }
+        }
+        let mut out = BTreeMap::new();
+        walk(&self.world().disk, 0, "", &mut out);
+        out
+    }
+
+    /// One effect: counted, failed if asked for, else applied and recorded.
+    fn effect(&self, world: &mut World, effect: Effect) -> io::Result<()> {
+        self.count(world)?;
+        let now_ms = world.now_ms;
+        world.disk.apply_content(&effect);
+        world.disk.apply_entries(&effect, now_ms);
+        world.effects.push(effect);
+        Ok(())
+    }
+
+    fn count(&self, world: &mut World) -> io::Result<()> {
+        let n = world.calls;
+        world.calls += 1;
+        match world.failures.get(&n) {
+            Some(Injected::Errno(errno)) => Err(io::Error::from_raw_os_error(*errno)),
+            _ => Ok(()),
+        }
+    }
+}
+
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+const ENOTEMPTY: i32 = 39;
+
+fn errno(n: i32) -> io::Error {
+    io::Error::from_raw_os_error(n)
+}
+
+impl World {
+    fn at(&self, dir: NodeId, name: &OsStr) -> io::Result<NodeId> {
+        let entries = self.disk.entries(dir).ok_or_else(|| errno(ENOTDIR))?;
+        entries.get(name).copied().ok_or_else(|| errno(ENOENT))
+    }
+
+    fn walk(&self, path: &Path) -> io::Result<NodeId> {
+        path.components().try_fold(0, |node, part| match part {
+            Component::Normal(name) => self.at(node, name),
+            _ => Ok(node),
+        })
+    }
+
+    fn stat(&self, node: NodeId) -> Stat {
+        let (kind, mode, bytes, mtime_ms) = match &self.disk.nodes[&node] {
+            Node::File { data, mode, mtime_ms } => {
+                (FileKind::Regular, *mode, data.len() as u64, *mtime_ms)
+            }
+            Node::Dir { mode, mtime_ms, .. } => (FileKind::Directory, *mode, 0, *mtime_ms),
+        };
+        let ns = i128::from(mtime_ms) * 1_000_000;
+        let id = (1, node as u64);
+        Stat { kind, mode, uid: 1000, bytes, id, mtime_ms, stamp_ns: (ns, ns) }
+    }
+
+    fn fresh(&mut self) -> NodeId {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl Host for FaultHost {
+    type Dir = NodeId;
+
+    fn open_dir(&self, path: &Path) -> io::Result<NodeId> {
+        let world = self.world();
+        let node = world.walk(path)?;
+        world.disk.entries(node).map(|_| node).ok_or_else(|| errno(ENOTDIR))
+    }
+
+    fn open_dir_at(&self, dir: &NodeId, name: &OsStr) -> io::Result<NodeId> {
+        let world = self.world();
+        let node = world.at(*dir, name)?;
+        world.disk.entries(node).map(|_| node).ok_or_else(|| errno(ENOTDIR))
+    }
+
+    fn stat_dir(&self, dir: &NodeId) -> io::Result<Stat> {
+        Ok(self.world().stat(*dir))
+    }
+
+    fn stat_at(&self, dir: &NodeId, name: &OsStr) -> io::Result<Stat> {
+        let world = self.world();
+        Ok(world.stat(world.at(*dir, name)?))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Stat> {
+        let world = self.world();
+        Ok(world.stat(world.walk(path)?))
+    }
+
+    fn read_at(&self, dir: &NodeId, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
+        let world = self.world();
+        let node = world.at(*dir, name)?;
+        let stat = world.stat(node);
+        let Some(Node::File { data, .. }) = world.disk.nodes.get(&node) else {
+            return Err(ReadError::NotPlain(FileKind::Directory));
+        };
+        let from = match part {
+            Part::All(limit) if stat.bytes > limit => {
+                return Err(ReadError::TooLarge { bytes: stat.bytes, limit_bytes: limit, stat });
+            }
+            Part::All(_) => 0,
+            Part::Tail(limit) => stat.bytes.saturating_sub(limit),
+        };
+        let start = usize::try_from(from).expect("a file in memory fits");
+        Ok(FileRead { stat, bytes: data[start..].to_vec(), from_start: from == 0 })
+    }
+
+    fn list(
+        &self,
+        dir: &NodeId,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        // The lock is not held while the caller looks at entries one by one.
+        let entries: Vec<_> = {
+            let world = self.world();
+            let entries = world.disk.entries(*dir).ok_or_else(|| errno(ENOTDIR))?;
+            entries.iter().map(|(name, node)| (name.clone(), world.stat(*node).kind)).collect()
+        };
+        for (name, kind) in entries {
+            if each(DirEntry { name, kind: Some(kind) }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        Path::new("/").join(path)
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        self.world().walk(path)?;
+        // There are no links here: the path without its dots is the real one.
+        let names = path.components().filter(|part| matches!(part, Component::Normal(_)));
+        Ok(Path::new("/").join(names.collect::<PathBuf>()))
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.world().now_ms
+    }
+
+    fn system(&self) -> &SystemFacts {
+        &self.system
+    }
+
+    fn process(&self, pid: i64) -> ProcessSeen {
+        let due = {
+            let mut world = self.world();
+            match &mut world.on_probe {
+                Some((passed, _)) if *passed > 0 => {
+                    *passed -= 1;
+                    None
+                }
+                _ => world.on_probe.take(),
+            }
+        };
+        if let Some((_, other)) = due {
+            other(self);
+        }
+        let gone = ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() };
+        self.world().processes.get(&pid).cloned().unwrap_or(gone)
+    }
+
+    fn env(&self, name: &str) -> Option<OsString> {
+        self.world().env.get(name).cloned()
+    }
+
+    fn temp_dir(&self) -> PathBuf {
+        PathBuf::from("/tmp")
+    }
+}
+
+impl WriteHost for FaultHost {
+    type File = NodeId;
+
+    fn create(&self, dir: &NodeId, name: &OsStr, mode: u32) -> io::Result<NodeId> {
+        let mut world = self.turn();
+        if world.at(*dir, name).is_ok() {
+            self.count(&mut world)?;
+            return Err(errno(EEXIST));
+        }
+        let (node, at_ms) = (world.fresh(), world.now_ms);
+        let mode = mode & !world.umask;
+        let effect = Effect::Create { dir: *dir, name: name.to_owned(), node, mode, at_ms };
+        self.effect(&mut world, effect)?;
+        Ok(node)
+    }
+
+    fn open_append(
+        &self,
+        dir: &NodeId,
+        name: &OsStr,
+        mode: u32,
+        create: bool,
+    ) -> io::Result<NodeId> {
+        {
+            let mut world = self.turn();
+            match world.at(*dir, name) {
+                Ok(node) if matches!(world.disk.nodes[&node], Node::File { .. }) => {
+                    self.count(&mut world)?;
+                    return Ok(node);
+                }
+                Ok(_) => return Err(errno(EISDIR)),
+                Err(e) if !create => return Err(e),
+                Err(_) => {}
+            }
+        }
+        self.create(dir, name, mode)
+    }
+
+    fn set_mode(&self, file: &NodeId, mode: u32) -> io::Result<()> {
+        self.effect(&mut self.turn(), Effect::SetMode { node: *file, mode })
+    }
+
+    fn write(&self, file: &NodeId, bytes: &[u8]) -> io::Result<usize> {
+        let mut world = self.turn();
+        let taken = match world.failures.get(&world.calls) {
+            Some(Injected::ShortWrite(n)) => bytes.len().min(*n),
+            _ => bytes.len(),
+        };
+        let at_ms = world.now_ms;
+        let effect = Effect::Write { node: *file, bytes: bytes[..taken].to_vec(), at_ms };
+        self.effect(&mut world, effect)?;
+        Ok(taken)
+    }
+
+    fn sync(&self, file: &NodeId) -> io::Result<()> {
+        self.effect(&mut self.turn(), Effect::Sync { node: *file })
+    }
+
+    fn sync_dir(&self, dir: &NodeId) -> io::Result<()> {
+        self.effect(&mut self.turn(), Effect::SyncDir { dir: *dir })
+    }
+
+    fn rename(
+        &self,
+        from_dir: &NodeId,
+        from: &OsStr,
+        to_dir: &NodeId,
+        to: &OsStr,
+    ) -> io::Result<()> {
+        let mut world = self.turn();
+        let node = world.at(*from_dir, from)?;
+        if let Ok(old) = world.at(*to_dir, to) {
+            let full = world.disk.entries(old).is_some_and(|entries| !entries.is_empty());
+            if full {
+                self.count(&mut world)?;
+                return Err(errno(ENOTEMPTY));
+            }
+        }
+        let effect = Effect::Rename {
+            from_dir: *from_dir,
+            from: from.to_owned(),
+            to_dir: *to_dir,
+            to: to.to_owned(),
+            node,
+        };
+        self.effect(&mut world, effect)
+    }
+
+    fn rename_new(
+        &self,
+        from_dir: &NodeId,
+        from: &OsStr,
+        to_dir: &NodeId,
+        to: &OsStr,
+    ) -> io::Result<()> {
+        {
+            let mut world = self.turn();
+            if world.at(*to_dir, to).is_ok() {
+                self.count(&mut world)?;
+                return Err(errno(EEXIST));
+            }
+        }
+        self.rename(from_dir, from, to_dir, to)
+    }
+
+    fn unlink(&self, dir: &NodeId, name: &OsStr) -> io::Result<()> {
+        let mut world = self.turn();
+        let node = world.at(*dir, name)?;
+        if world.disk.entries(node).is_some() {
+            return Err(errno(EISDIR));
+        }
+        self.effect(&mut world, Effect::Unlink { dir: *dir, name: name.to_owned() })
+    }
+
+    fn create_dir(&self, dir: &NodeId, name: &OsStr, mode: u32) -> io::Result<()> {
+        let mut world = self.turn();
+        if world.at(*dir, name).is_ok() {
+            self.count(&mut world)?;
+            return Err(errno(EEXIST));
+        }
+        let (node, at_ms) = (world.fresh(), world.now_ms);
+        let mode = mode & !world.umask;
+        let effect = Effect::CreateDir { dir: *dir, name: name.to_owned(), node, mode, at_ms };
+        self.effect(&mut world, effect)
+    }
+
+    fn set_dir_mode(&self, dir: &NodeId, name: &OsStr, mode: u32) -> io::Result<()> {
+        let mut world = self.world();
+        let node = world.at(*dir, name)?;
+        if world.disk.entries(node).is_none() {
+            return Err(errno(ENOTDIR));
+        }
+        self.effect(&mut world, Effect::SetMode { node, mode })
+    }
+
+    fn remove_dir(&self, dir: &NodeId, name: &OsStr) -> io::Result<()> {
+        let mut world = self.turn();
+        let node = world.at(*dir, name)?;
+        match world.disk.entries(node) {
+            None => Err(errno(ENOTDIR)),
+            Some(entries) if !entries.is_empty() => Err(errno(ENOTEMPTY)),
+            Some(_) => self.effect(&mut world, Effect::Unlink { dir: *dir, name: name.to_owned() }),
+        }
+    }
+
+    fn umask(&self) -> u32 {
+        self.world().umask
+    }
+
+    fn random(&self) -> u64 {
+        let mut world = self.world();
+        // splitmix64: enough to make names differ, and the same in every run.
+        world.chance = world.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = world.chance;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn wait_ms(&self, ms: u64) {
+        self.world().now_ms += i64::try_from(ms).unwrap_or(i64::MAX / 2);
+    }
+
+    fn space(&self, _dir: &NodeId) -> Option<Space> {
+        Some(Space { free_bytes: 0, total_bytes: 1 << 20 })
+    }
+}

@@ -1,0 +1,25 @@
+//! A host in memory whose every effect is recorded, so that any crash can be played out.
+//!
+//! Theory of operation. [`FaultHost`] holds a small file tree, a clock that only waits move, and a
+//! list of [`Effect`]s. An operation is run on it once. From the recording, [`explore`] builds the
+//! disk as each crash would leave it:
+//!
+//! * *process crash* after effect *k*: the first *k* effects are there, the others are not;
+//! * *power loss* after effect *k*: only flushed content and flushed entries are certain. Every
+//!   unflushed change of an entry may have reached the disk or not, in any combination, and every
+//!   unflushed content is empty, zero-filled, cut, or whole.
+//!
+//! Each such disk becomes a new [`FaultHost`] on which invariants are checked with the library's own
+//! readers. In countdown mode ([`FaultHost::fail_at`]) the *n*-th effect fails instead.
+//!
+//! The model is meaner than real file systems: flushing a file does not flush its entry, entries of
+//! one directory may persist in any order, and a rename between two directories needs both flushed.
+//! Not modelled: hard links, reads that fail, bad sectors.
+
+mod disk;
+mod explore;
+mod host;
+
+pub use disk::{Effect, NodeId};
+pub use explore::{Crash, Exploration, Model, Sabotage, explore, explore_sabotaged};
+pub use host::{FaultHost, Injected};

@@ -1,0 +1,79 @@
+//! Lines appended to a log.
+
+use runstore::protocol::event::summarize;
+use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::journal::{append, rotated_name};
+use testkit::fault::{FaultHost, Injected, Model, explore};
+
+const NAME: &str = "events.jsonl";
+const LINE: &str = r#"{"type":"subagent.run.started","ts":5}"#;
+const MAX: u64 = 1 << 20;
+
+fn put(host: &FaultHost, text: &str) {
+    let file = host.create(&0, NAME.as_ref(), 0o600).expect("room");
+    host.write(&file, text.as_bytes()).expect("room");
+}
+
+fn content(host: &FaultHost, name: &str) -> String {
+    let read = host.read_at(&0, name.as_ref(), Part::All(MAX)).expect("there");
+    String::from_utf8(read.bytes).expect("text")
+}
+
+#[test]
+fn a_torn_tail_is_not_glued_to_the_next_line() {
+    let host = FaultHost::new();
+    put(&host, "{\"type\":\"a\"}\n{\"type\":\"b");
+    append(&host, &0, NAME, LINE, MAX).expect("appended");
+    let text = content(&host, NAME);
+    assert_eq!(text, format!("{{\"type\":\"a\"}}\n{{\"type\":\"b\n{LINE}\n"));
+    let summary = summarize(text.as_bytes(), true);
+    assert_eq!((summary.events, summary.corrupt_lines.len()), (2, 1), "only the torn line is lost");
+}
+
+#[test]
+fn a_line_is_one_write() {
+    let host = FaultHost::new();
+    host.begin();
+    append(&host, &0, NAME, LINE, MAX).expect("appended");
+    append(&host, &0, NAME, LINE, MAX).expect("appended");
+    let writes = host.effects().iter().filter(|e| format!("{e:?}").starts_with("Write")).count();
+    assert_eq!(writes, 2, "one call for each line");
+    assert_eq!(content(&host, NAME), format!("{LINE}\n{LINE}\n"));
+}
+
+#[test]
+fn a_full_log_is_moved_aside_before_it_exceeds_its_bound() {
+    let host = FaultHost::new();
+    for _ in 0..10 {
+        append(&host, &0, NAME, LINE, 100).expect("appended");
+        assert!(content(&host, NAME).len() <= 100, "the log is never above its bound");
+    }
+    assert!(content(&host, &rotated_name(NAME)).starts_with(LINE), "the older part is kept");
+}
+
+#[test]
+fn a_process_crash_loses_no_earlier_line() {
+    let seen = explore(
+        |host| put(host, "{\"type\":\"a\"}\n"),
+        |host| append(host, &0, NAME, LINE, MAX).expect("appended"),
+        |host, crash| {
+            let text = content(host, NAME);
+            let first = text.starts_with("{\"type\":\"a\"}\n");
+            let readable = summarize(text.as_bytes(), true).corrupt_lines.is_empty();
+            let there = crash.model == Model::Power || !crash.acknowledged || text.ends_with("\n");
+            if first && readable && there { Ok(()) } else { Err(format!("the log is {text:?}")) }
+        },
+    );
+    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+}
+
+#[test]
+fn a_short_append_is_an_error_and_leaves_a_torn_line_only() {
+    let host = FaultHost::new();
+    put(&host, "{\"type\":\"a\"}\n");
+    host.begin();
+    host.fail_at(1, Injected::ShortWrite(4));
+    append(&host, &0, NAME, LINE, MAX).expect_err("half a line is no line");
+    let summary = summarize(content(&host, NAME).as_bytes(), true);
+    assert_eq!((summary.events, summary.torn), (1, true));
+}

@@ -1,0 +1,367 @@
+//! Proofs: the first one stays, nothing follows from one that a power cut can take, and what was cut
+//! off is completed.
+
+use std::path::Path;
+
+use runstore::protocol::Document;
+use runstore::protocol::ids::RunId;
+use runstore::protocol::proof::{Proof, ProofState};
+use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::proof::{
+    Consequence, Exit, ExitWitness, Finalised, ProofError, RunPlace, complete, finalise, initialise,
+};
+use testkit::fault::{
+    Crash, Exploration, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
+};
+
+const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
+const STATUS: &str = "{\n  \"runId\": \"run-1\",\n  \"state\": \"complete\",\n  \"odd\": 1e400,\n  \
+                      \"steps\": [\n    {\n      \"agent\": \"a\",\n      \"status\":  \
+                      \"complete\",\n      \"more\": {\"x\":  1}\n    }\n  ],\n  \"last\": 1\n}";
+const CANDIDATE: &str = r#"{"version":1,"runId":"run-1","runnerProcessInstanceId":"i","writers":{"0":[]},"expectedWriters":{"0":0}}"#;
+const PENDING: &str =
+    r#"{"version":1,"state":"pending","runId":"run-1","runnerProcessInstanceId":"i"}"#;
+const UNKNOWN: &str = r#"{"version":1,"state":"unknown","runId":"run-1","runnerProcessInstanceId":"i","reason":"process-tree-unverified","own":1}"#;
+
+fn put(host: &FaultHost, dir: usize, name: &str, text: &str) {
+    let _ = host.unlink(&dir, name.as_ref());
+    let file = host.create(&dir, name.as_ref(), 0o600).expect("room");
+    host.write(&file, text.as_bytes()).expect("room");
+}
+
+fn dir(host: &FaultHost, path: &str) -> usize {
+    host.open_dir(Path::new(path)).expect("there")
+}
+
+fn make_dirs(host: &FaultHost) {
+    for (parent, name) in [
+        ("/", "runs"),
+        ("/runs", ".active-runs"),
+        ("/runs/.active-runs", "tool-calls"),
+        ("/runs/.active-runs/tool-calls", "call"),
+        ("/runs", "run-1"),
+    ] {
+        host.create_dir(&dir(host, parent), name.as_ref(), 0o700).expect("room");
+    }
+}
+
+/// A run that ended in order, with everything that its runner and launcher left.
+fn ended(host: &FaultHost) {
+    make_dirs(host);
+    put(host, dir(host, "/runs/.active-runs"), "run-1", "");
+    put(host, dir(host, "/runs/.active-runs/tool-calls/call"), "run-1", "");
+    let run = dir(host, "/runs/run-1");
+    put(host, run, "status.json", STATUS);
+    put(host, run, "process-terminal-candidate.json", CANDIDATE);
+    put(host, run, "process-terminal.json", PENDING);
+}
+
+/// The same, with a proof that the runner published itself.
+fn ended_unknown(host: &FaultHost) {
+    ended(host);
+    put(host, dir(host, "/runs/run-1"), "process-terminal.json", UNKNOWN);
+}
+
+/// The same, with an observer that died right after its proof.
+fn cut_off(host: &FaultHost) {
+    ended(host);
+    finalised(host);
+    put(host, dir(host, "/runs/.active-runs"), "run-1", "");
+    let run = dir(host, "/runs/run-1");
+    put(host, run, "status.json", STATUS);
+    host.unlink(&run, "events.jsonl".as_ref()).expect("there");
+}
+
+fn run_id() -> RunId {
+    RunId::parse("run-1").expect("an id")
+}
+
+fn with_place<T>(host: &FaultHost, act: impl FnOnce(&RunPlace<'_, usize>) -> T) -> T {
+    let (runs_root, run_dir) = (dir(host, "/runs"), dir(host, "/runs/run-1"));
+    let run_id = run_id();
+    let (temp, runs_root, run_dir) = (&0, &runs_root, &run_dir);
+    act(&RunPlace { temp, runs_root, run_dir, run_id: &run_id })
+}
+
+fn try_finalise(host: &FaultHost) -> Result<Finalised, ProofError> {
+    let witness = ExitWitness::from_wait("i", 9, Exit::Code(0));
+    with_place(host, |place| finalise(host, place, &witness))
+}
+
+fn finalised(host: &FaultHost) {
+    let done = try_finalise(host).expect("nothing fails here");
+    assert_eq!(done.missing, [], "everything that follows was made");
+}
+
+fn completed(host: &FaultHost) {
+    let done = with_place(host, |place| complete(host, place)).expect("there is a proof");
+    assert_eq!(done.missing, [], "everything that follows was made");
+}
+
+fn prepared(host: &FaultHost) {
+    initialise(host, &dir(host, "/runs/run-1"), &run_id(), "i").expect("nothing fails here");
+}
+
+fn content(host: &FaultHost, name: &str) -> Option<String> {
+    let run = dir(host, "/runs/run-1");
+    let read = host.read_at(&run, name.as_ref(), Part::All(1 << 20)).ok()?;
+    Some(String::from_utf8(read.bytes).expect("text"))
+}
+
+fn proof(host: &FaultHost) -> Result<Proof, String> {
+    let text = content(host, "process-terminal.json").ok_or("the proof is missing")?;
+    let doc = Document::parse(&text).map_err(|e| format!("the proof is damaged: {e}"))?;
+    Proof::read(&doc).map_err(|e| format!("the proof is invalid: {e}"))
+}
+
+fn marked(host: &FaultHost) -> bool {
+    host.stat(Path::new("/runs/.active-runs/run-1")).is_ok()
+}
+
+fn overlay(host: &FaultHost) -> Result<Option<Proof>, String> {
+    let text = content(host, "status.json").ok_or("the status is missing")?;
+    let doc = Document::parse(&text).map_err(|e| format!("the status is torn: {e}"))?;
+    doc.get("processTerminal").map(Proof::read_raw).transpose().map_err(|e| e.to_string())
+}
+
+fn events(host: &FaultHost) -> usize {
+    content(host, "events.jsonl").map_or(0, |log| log.matches("run.process_terminal").count())
+}
+
+/// Marker, overlay and event say nothing that the proof does not.
+fn nothing_without_its_proof(host: &FaultHost) -> Result<(), String> {
+    let proof = proof(host)?;
+    if !marked(host) && proof.state != ProofState::Observed {
+        return Err(format!("the marker is gone, but the proof is {}", proof.state));
+    }
+    match overlay(host)? {
+        Some(overlay) if overlay != proof => Err("the overlay is ahead of the proof".to_owned()),
+        _ if proof.state == ProofState::Pending && events(host) > 0 => {
+            Err("the event is ahead of the proof".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Every byte of the status but those of the overlays.
+fn the_rest_of_the_status_stays(host: &FaultHost) -> Result<(), String> {
+    let text = content(host, "status.json").ok_or("the status is missing")?;
+    for kept in
+        ["\"odd\": 1e400,", "\"status\":  \"complete\"", "\"more\": {\"x\":  1}", "\"last\": 1"]
+    {
+        if !text.contains(kept) {
+            return Err(format!("{kept} is lost from {text}"));
+        }
+    }
+    Ok(())
+}
+
+/// What an acknowledged finalisation promises; the event is advice and may be lost with the power.
+fn acknowledged_holds(host: &FaultHost, crash: &Crash, state: ProofState) -> Result<(), String> {
+    if !crash.acknowledged {
+        return Ok(());
+    }
+    let kept = proof(host)?;
+    let all = kept.state == state
+        && marked(host) == (state == ProofState::Unknown)
+        && overlay(host)?.as_ref() == Some(&kept)
+        && (crash.model == Model::Power || events(host) == 1);
+    if all { Ok(()) } else { Err(format!("acknowledged, but {:?}", host.tree().keys())) }
+}
+
+/// After the crash a completion makes what is missing, once, and no proof of its own.
+fn completion_converges(host: &FaultHost) -> Result<(), String> {
+    let before = content(host, "process-terminal.json");
+    let done = with_place(host, |place| complete(host, place));
+    if content(host, "process-terminal.json") != before {
+        return Err("a completion wrote a proof".to_owned());
+    }
+    let kept = proof(host)?;
+    if kept.state == ProofState::Pending {
+        return if done.is_none() { Ok(()) } else { Err("nothing to complete".to_owned()) };
+    }
+    let done = done.ok_or("a final proof was not completed")?;
+    let log = content(host, "events.jsonl").unwrap_or_default();
+    let whole = log.lines().filter(|line| Document::parse(line).is_ok()).count();
+    let converged = done.missing.is_empty()
+        && marked(host) == (kept.state == ProofState::Unknown)
+        && overlay(host)? == Some(kept)
+        && whole == 1;
+    if converged { Ok(()) } else { Err(format!("not completed: {done:?}, log {log:?}")) }
+}
+
+fn invariants(state: ProofState) -> impl Fn(&FaultHost, &Crash) -> Result<(), String> + Copy {
+    move |host, crash| {
+        nothing_without_its_proof(host)?;
+        the_rest_of_the_status_stays(host)?;
+        acknowledged_holds(host, crash, state)?;
+        completion_converges(host)
+    }
+}
+
+/// A proof that was there before is there byte for byte.
+fn first_proof_stays(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    if content(host, "process-terminal.json").as_deref() != Some(UNKNOWN) {
+        return Err("the first proof is replaced".to_owned());
+    }
+    invariants(ProofState::Unknown)(host, crash)
+}
+
+/// Prepared files are whole or absent, the candidate never without the proof before it, and kept.
+fn preparation_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    let names = ["process-terminal.json", "process-terminal-candidate.json"];
+    let texts = names.map(|name| content(host, name));
+    for text in texts.iter().flatten() {
+        Document::parse(text).map_err(|e| format!("torn: {e}"))?;
+    }
+    let before_the_flush = crash.model == Model::Power && !crash.acknowledged;
+    match texts {
+        [None, Some(_)] if !before_the_flush => Err("a candidate without a proof".to_owned()),
+        [None, _] | [_, None] if crash.acknowledged => Err("acknowledged, but lost".to_owned()),
+        _ => {
+            // A launcher that tries again finds its own files and goes on.
+            initialise(host, &dir(host, "/runs/run-1"), &run_id(), "i").map_err(|e| e.to_string())
+        }
+    }
+}
+
+fn whole(seen: &Exploration, what: &str, steps: usize) {
+    println!("proof, {what}: {} steps, {} states", seen.steps, seen.states);
+    assert!(seen.violations.is_empty(), "{what}: {:#?}", seen.violations);
+    assert_eq!(seen.steps, steps, "{what}: the steps are those of the table");
+    assert!(seen.states > 2 * seen.steps, "{what}: both models were played out");
+}
+
+#[test]
+fn every_crash_of_a_finalisation_can_be_completed() {
+    let seen = explore(ended, finalised, invariants(ProofState::Observed));
+    whole(&seen, "finalise", 16);
+    let seen = explore(cut_off, completed, invariants(ProofState::Observed));
+    whole(&seen, "complete", 9);
+}
+
+#[test]
+fn the_first_proof_stays_after_every_crash() {
+    let seen = explore(ended_unknown, finalised, first_proof_stays);
+    whole(&seen, "finalise over a proof of the runner", 7);
+}
+
+#[test]
+fn every_crash_of_a_preparation_can_be_gone_on_from() {
+    let seen = explore(make_dirs, prepared, preparation_holds);
+    whole(&seen, "initialise", 9);
+}
+
+#[test]
+fn a_dropped_flush_or_a_wrong_order_is_caught() {
+    // finalise: create, write, flush, rename, flush of the proof; unlink, unlink, rmdir, flush of the
+    // marker; create, write, flush, rename, flush of the status; create, write of the event.
+    let rows = [
+        ("the proof is never flushed", Sabotage::Drop(2)),
+        ("the directory is never flushed after the proof", Sabotage::Drop(4)),
+        ("the proof is renamed before it is flushed", Sabotage::Swap(2)),
+        ("the marker goes before the proof is durable", Sabotage::Swap(4)),
+        ("the index is never flushed", Sabotage::Drop(8)),
+        ("the status is never flushed", Sabotage::Drop(11)),
+        ("a terminal status is not durable", Sabotage::Drop(13)),
+    ];
+    for (mistake, sabotage) in rows {
+        let check = invariants(ProofState::Observed);
+        let seen = explore_sabotaged(ended, finalised, check, sabotage);
+        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+    }
+    let rows = [
+        ("the pending proof is never flushed", Sabotage::Drop(2)),
+        ("the candidate is never flushed", Sabotage::Drop(6)),
+        ("the run directory is never flushed", Sabotage::Drop(8)),
+        ("acknowledged before the candidate is in place", Sabotage::Swap(7)),
+    ];
+    for (mistake, sabotage) in rows {
+        let seen = explore_sabotaged(make_dirs, prepared, preparation_holds, sabotage);
+        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+    }
+}
+
+#[test]
+fn every_failing_effect_is_reported_and_nothing_follows_from_a_proof_that_failed() {
+    for n in 0..16 {
+        for errno in ERRNOS {
+            let host = FaultHost::new();
+            ended(&host);
+            host.begin();
+            host.fail_at(n, Injected::Errno(errno));
+            let result = try_finalise(&host);
+            let at = format!("effect {n}, errno {errno}: {result:?}");
+            nothing_without_its_proof(&host).expect(&at);
+            let litter = host.tree().keys().filter(|path| path.ends_with(".tmp")).count();
+            assert_eq!(litter, 0, "{at}: no temp file is left");
+            match result {
+                Err(e) => {
+                    assert!(n <= 4, "{at}: only the proof itself fails the whole");
+                    assert!(matches!(e, ProofError::Write(_)), "{at}");
+                    assert!(marked(&host) && events(&host) == 0, "{at}: nothing else was done");
+                }
+                Ok(done) => {
+                    // An interrupted write is tried again; aliases are best effort.
+                    let quiet = errno == 4 && [1, 10, 15].contains(&n) || [6, 7].contains(&n);
+                    assert_eq!(done.missing.is_empty(), quiet, "{at}: it says what is missing");
+                }
+            }
+            completed_or_pending(&host, &at);
+        }
+    }
+}
+
+fn completed_or_pending(host: &FaultHost, at: &str) {
+    if proof(host).expect(at).state == ProofState::Observed {
+        completion_converges(host).expect(at);
+    }
+}
+
+#[test]
+fn a_proof_that_comes_in_between_is_not_replaced() {
+    for n in 0..4 {
+        for (proof_before, setup) in [("pending", true), ("none", false)] {
+            let host = FaultHost::new();
+            ended(&host);
+            let run = dir(&host, "/runs/run-1");
+            if !setup {
+                host.unlink(&run, "process-terminal.json".as_ref()).expect("there");
+            }
+            host.begin();
+            host.interrupt_at(n, move |host| put(host, run, "process-terminal.json", UNKNOWN));
+            let done = try_finalise(&host).expect("decided again");
+            let at = format!("before effect {n}, proof before: {proof_before}");
+            // Between the last look and the rename over a pending proof nothing can be noticed; a name
+            // that must be free is refused by the rename itself.
+            if !setup {
+                assert_eq!((done.row, done.written), ("F-2", false), "{at}");
+                let now = content(&host, "process-terminal.json");
+                assert_eq!(now.as_deref(), Some(UNKNOWN), "{at}: the first proof stays");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_was_used_is_not_prepared_again() {
+    let host = FaultHost::new();
+    ended(&host);
+    let run = dir(&host, "/runs/run-1");
+    let before = host.tree();
+    let again = initialise(&host, &run, &run_id(), "j");
+    assert!(matches!(again, Err(ProofError::Occupied("process-terminal.json"))), "{again:?}");
+    assert_eq!(host.tree(), before, "nothing was changed");
+}
+
+#[test]
+fn a_damaged_status_costs_the_overlay_and_nothing_else() {
+    let host = FaultHost::new();
+    ended(&host);
+    put(&host, dir(&host, "/runs/run-1"), "status.json", "{");
+    let done = try_finalise(&host).expect("the proof is written");
+    let missing: Vec<_> = done.missing.iter().map(|(what, _)| *what).collect();
+    assert_eq!(missing, [Consequence::Overlay]);
+    assert!(!marked(&host) && events(&host) == 1, "the rest is made");
+    assert_eq!(content(&host, "status.json").as_deref(), Some("{"), "it is left as it was");
+}

@@ -1,0 +1,95 @@
+//! Some members changed, the rest byte for byte as it was.
+
+use std::cell::Cell;
+
+use runstore::store::atomic::{Durability, Options};
+use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::sidecar::{Decision, PatchError, Patched, patch};
+use testkit::fault::{Crash, FaultHost, Model, explore};
+
+const NAME: &str = "status.json";
+const OLD: &str = "{\n  \"state\": \"running\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
+const NEW: &str = "{\n  \"state\": \"failed\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
+
+fn put(host: &FaultHost, text: &str) {
+    let _ = host.unlink(&0, NAME.as_ref());
+    let file = host.create(&0, NAME.as_ref(), 0o600).expect("room");
+    host.write(&file, text.as_bytes()).expect("room");
+}
+
+fn content(host: &FaultHost) -> String {
+    let read = host.read_at(&0, NAME.as_ref(), Part::All(1 << 20)).expect("there");
+    String::from_utf8(read.bytes).expect("text")
+}
+
+fn to_failed() -> Decision {
+    Decision::Patch(vec![("state", "\"failed\"".to_owned())])
+}
+
+fn options() -> Options {
+    Options::new(Durability::Durable)
+}
+
+#[test]
+fn a_patch_is_whole_or_absent_after_every_crash() {
+    let seen = explore(
+        |host| put(host, OLD),
+        |host| patch(host, &0, NAME, 1 << 20, &options(), |_| to_failed()).expect("nothing fails"),
+        |host, crash: &Crash| {
+            let now = content(host);
+            let kept = !(crash.acknowledged && crash.model == Model::Power) || now == NEW;
+            if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
+        },
+    );
+    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+}
+
+#[test]
+fn a_file_that_changes_underneath_is_read_again() {
+    let host = FaultHost::new();
+    put(&host, OLD);
+    let times = Cell::new(0);
+    let changed = OLD.replace("1e400", "2");
+    let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| {
+        times.set(times.get() + 1);
+        if times.get() == 1 {
+            put(&host, &changed);
+        }
+        to_failed()
+    });
+    assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "{done:?}");
+    assert_eq!(content(&host), NEW.replace("1e400", "2"), "the other writer's change is kept");
+}
+
+#[test]
+fn a_file_that_never_rests_is_contended_and_left_alone() {
+    let host = FaultHost::new();
+    put(&host, OLD);
+    let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| {
+        put(&host, OLD);
+        to_failed()
+    });
+    assert!(matches!(done, Err(PatchError::Contended(..))), "{done:?}");
+    assert_eq!(content(&host), OLD);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    for text in ["{\"a\":1,\"a\":2}", "[1]", "{\"a\":", ""] {
+        let host = FaultHost::new();
+        put(&host, text);
+        let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| to_failed());
+        assert!(matches!(done, Err(PatchError::Damaged(..))), "{text}: {done:?}");
+        assert_eq!(content(&host), text, "it is left as it was");
+    }
+}
+
+#[test]
+fn a_patch_that_changes_nothing_writes_nothing() {
+    let host = FaultHost::new();
+    put(&host, NEW);
+    host.begin();
+    let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| to_failed()).expect("kept");
+    assert_eq!(done, Patched::Kept);
+    assert_eq!(host.calls(), 0, "no effect at all");
+}
