@@ -1,0 +1,37 @@
+// Loads the modules of one published peer from the directory that `run` installed into.
+//
+// A peer reads its temp root from the environment when it is loaded, so one process is for one peer and
+// one store. The first peer is published as TypeScript and goes through jiti; the second as JavaScript.
+import * as path from "node:path";
+import { pathToFileURL } from "node:url";
+
+const PEERS = {
+	pi: { base: "node_modules/pi-subagents", ext: ".ts", tempEnv: "PI_SUBAGENTS_TEMP_ROOT", writerKind: "pi-writer" },
+	dm: { base: "dm/extensions/dm-subagents", ext: ".js", tempEnv: "DM_SUBAGENTS_TEMP_ROOT", writerKind: "dm-writer" },
+};
+
+const MODULES = {
+	active: "runs/background/active-run-index",
+	terminal: "runs/background/terminal-run-index",
+	proof: "runs/background/process-terminal",
+	results: "runs/background/result-files",
+	capacity: "runs/background/active-async-capacity",
+	lease: "runs/shared/session-lease",
+	json: "shared/atomic-json",
+	utils: "shared/utils",
+};
+
+export async function loadPeer(name, installed, tempRoot) {
+	const peer = PEERS[name];
+	process.env[peer.tempEnv] = tempRoot;
+	const base = path.join(installed, peer.base);
+	let load = (file) => import(pathToFileURL(file).href);
+	if (peer.ext === ".ts") {
+		const { createJiti } = await import(pathToFileURL(path.join(installed, "node_modules/jiti/lib/jiti.mjs")).href);
+		const jiti = createJiti(path.join(base, "index.ts"), { tryNative: false, fsCache: path.join(installed, "jiti-cache") });
+		load = (file) => jiti.import(file);
+	}
+	const modules = {};
+	for (const [key, file] of Object.entries(MODULES)) modules[key] = await load(path.join(base, "src", file + peer.ext));
+	return { name, writerKind: peer.writerKind, ...modules };
+}
