@@ -11,13 +11,15 @@
 //! | `async-subagent-results/**` | [`store::results`] |
 //! | `session-leases/**`, `session-active-async-capacity/**` | [`store::locks`] |
 //!
-//! [`protocol`] is pure, [`store`] has all effects, [`inspect`] answers. A library user turns the
+//! [`protocol`] is pure, [`store`] has all effects, [`inspect`] answers. What changes a file asks for a
+//! [`store::WriteHost`]; nothing that inspects does. A library user turns the
 //! default feature `cli` off.
 //!
 //! # Limitations
 //!
-//! Everything is read, nothing is written yet. Processes are judged completely on Linux only;
-//! elsewhere their liveness is `unknown`, which is never taken for dead.
+//! There is no launcher, runner, observer or repair yet: [`store`] can read everything, and write each
+//! kind of file on its own. Processes are judged completely on Linux only; elsewhere their liveness is
+//! `unknown`, which is never taken for dead.
 
 pub mod inspect;
 pub mod protocol;

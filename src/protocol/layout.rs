@@ -53,6 +53,11 @@ pub const TERMINAL_INDEX: &str = ".terminal-runs";
 pub const DELETING_RUN_PREFIX: &str = ".deleting-run-";
 /// Everything that this implementation keeps for itself lives under this name.
 pub const OWN_DIR: &str = ".runstore";
+/// Inside [`OWN_DIR`] of a runs root: what the name of an advisory lock file starts with; a digit and
+/// [`LOCK_SUFFIX`] follow.
+pub const LOCK_PREFIX: &str = "rmw-";
+/// What the name of an advisory lock file ends with.
+pub const LOCK_SUFFIX: &str = ".lock";
 
 // Inside a run directory.
 
@@ -98,6 +103,9 @@ pub const WORKFLOW_RECEIPT: &str = "workflow-receipt.json";
 pub const OUTPUT_LOG_PREFIX: &str = "output-";
 /// What the name of the human log starts with; the run id and `.md` follow.
 pub const SUBAGENT_LOG_PREFIX: &str = "subagent-log-";
+/// Room that is given back when the disk is full, so that the end of the run can be written. Only we
+/// write it; it says nothing.
+pub const RESERVE: &str = ".runstore-reserve";
 
 // Inside the control inbox.
 
@@ -213,6 +221,8 @@ pub enum RunEntry {
     WorkflowResult,
     /// [`WORKFLOW_RECEIPT`]
     WorkflowReceipt,
+    /// [`RESERVE`]
+    Reserve,
     /// An unfinished replacement.
     Temp(TempName),
     /// A name that a known writer uses for something outside the protocol.
@@ -244,6 +254,7 @@ impl RunEntry {
             APPEND_REQUESTS_DIR => Self::AppendRequests,
             WORKFLOW_RESULT => Self::WorkflowResult,
             WORKFLOW_RECEIPT => Self::WorkflowReceipt,
+            RESERVE => Self::Reserve,
             _ => Self::by_pattern(name),
         }
     }
@@ -271,7 +282,8 @@ impl RunEntry {
             | Self::Mission
             | Self::StructuredOutput
             | Self::Stdout
-            | Self::Stderr => true,
+            | Self::Stderr
+            | Self::Reserve => true,
             Self::Temp(TempName { target: TempTarget::Name(target), .. }) => {
                 // One level only: a replacement of a replacement has no meaning.
                 matches!(target.as_str(), RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION)
@@ -344,6 +356,7 @@ mod tests {
             ("subagent-log-run-1.md", RunEntry::SubagentLog),
             ("external-2.stderr.log", RunEntry::OtherKnown),
             ("external-job-0.result.md", RunEntry::OtherKnown),
+            (".runstore-reserve", RunEntry::Reserve),
             ("result-pending", RunEntry::OtherKnown),
             ("Status.json", RunEntry::Unknown),
             ("status.json.tmp", RunEntry::Unknown),
@@ -363,6 +376,7 @@ mod tests {
             ("structured-output", true),
             ("runner.stdout.log", true),
             ("runner.stderr.log", true),
+            (".runstore-reserve", true),
             (".mission.json.1.2.x.tmp", true),
             (".status.json.1.2.x.tmp", false),
             ("status.json", false),

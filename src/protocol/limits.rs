@@ -80,3 +80,22 @@ pub const ABANDONED_SLOT_MS: i64 = 1_200_000;
 pub const STUCK_CLAIM_MS: i64 = 60_000;
 /// Orphans whose last writes lie this close together are reported as one event.
 pub const SAME_EVENT_MS: i64 = 1_000;
+
+/// Most files whose replacement waits for room; more are refused. A run writes a dozen.
+pub const DEFERRED_MAX_ENTRIES: usize = 256;
+/// Most bytes of waiting replacements, which are held in memory: four results of the largest size that
+/// is read without being asked.
+pub const DEFERRED_MAX_BYTES: u64 = 64 << 20;
+/// How often waiting replacements are tried (facts W-21).
+pub const DEFERRED_RETRY_MS: i64 = 1_000;
+/// How long a replacement may wait before it is told of once more: a leak of handles never heals by
+/// itself (facts Z-8).
+pub const DEFERRED_OVERDUE_MS: i64 = 60_000;
+/// Bytes of a reserve file: a terminal status of some dozen steps, a result, a candidate and a proof,
+/// with the blocks of their temp files.
+pub const RESERVE_BYTES: usize = 128 << 10;
+/// Free bytes from which a released reserve is made again: several times its size, so that it does not
+/// take the room that others were waiting for.
+pub const RESERVE_AGAIN_BYTES: u64 = 1 << 20;
+/// Size from which an event log is moved aside: the budget of the existing writers (facts E-2).
+pub const EVENTS_MAX_BYTES: u64 = 50 << 20;

@@ -345,6 +345,44 @@ pub fn proof_event(run_id: &str, now_ms: i64, proof_text: &str) -> String {
     )
 }
 
+/// What a line of the log tells of a replacement that had to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitText<'a> {
+    /// It began to wait, for this reason.
+    Deferred {
+        /// The error, as one sentence.
+        cause: &'a str,
+        /// Free bytes of the file system, where known.
+        free_bytes: Option<u64>,
+    },
+    /// It was made.
+    Completed {
+        /// Attempts in all.
+        attempts: u32,
+        /// How long it waited, in ms.
+        deferred_ms: i64,
+    },
+}
+
+/// The event that tells of a replacement that waits for room, or no longer does, as one line without
+/// its newline. Its types are ours; a reader that does not know them passes over them (facts E-3).
+/// Spec: RS-DEFER-05.
+pub fn wait_event(run_id: &str, now_ms: i64, file: &str, what: &WaitText<'_>) -> String {
+    let (word, rest) = match what {
+        WaitText::Deferred { cause, free_bytes } => {
+            let free = free_bytes.map(|n| format!(r#","freeBytes":{n}"#)).unwrap_or_default();
+            ("deferred", format!(r#""cause":{}{free}"#, string(cause)))
+        }
+        WaitText::Completed { attempts, deferred_ms } => {
+            ("completed", format!(r#""attempts":{attempts},"deferredMs":{deferred_ms}"#))
+        }
+    };
+    let (run_id, file) = (string(run_id), string(file));
+    format!(
+        r#"{{"type":"runstore.write.{word}","ts":{now_ms},"runId":{run_id},"file":{file},{rest}}}"#
+    )
+}
+
 /// JSON without the white space between its tokens.
 pub fn one_line(json: &str) -> String {
     let mut out = String::with_capacity(json.len());

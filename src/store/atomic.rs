@@ -126,6 +126,8 @@ pub enum Step {
     Append,
     /// Removing a name.
     Remove,
+    /// Taking an advisory lock.
+    Lock,
 }
 
 impl Step {
@@ -141,6 +143,7 @@ impl Step {
             Self::CreateDirectory => "create the directory",
             Self::Append => "append to",
             Self::Remove => "remove",
+            Self::Lock => "lock",
         }
     }
 }

@@ -28,7 +28,8 @@
 //! | what is written | by |
 //! |---|---|
 //! | one whole file, at a level of durability | `atomic`, with `retry` |
-//! | some members of a file that others write too | `sidecar` |
+//! | the same, when the disk is full | `deferred`, `reserve` |
+//! | some members of a file that others write too | `sidecar`, `advisory` |
 //! | a line of a log | `journal` |
 //! | the run indexes | `markers` |
 //! | results | `publish`, `delivery` |
@@ -37,10 +38,12 @@
 //!
 //! Spec: chapters 12 and 13.
 
+pub mod advisory;
 pub mod atomic;
 mod children;
 mod claim;
 mod control;
+pub mod deferred;
 pub mod delivery;
 pub mod directory;
 pub mod discover;
@@ -55,6 +58,7 @@ mod open;
 pub mod proof;
 pub mod publish;
 mod read;
+pub mod reserve;
 pub mod results;
 pub mod retry;
 pub mod routes;

@@ -55,9 +55,6 @@ use super::lease;
 use super::lock_dir::failed;
 use super::sidecar::{self, Decision};
 
-/// Size from which the event log is moved aside: the budget of the existing writers (facts E-2).
-const EVENTS_MAX_BYTES: u64 = 50 << 20;
-
 /// Times that the evidence is gathered when the proof changes meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 
@@ -613,6 +610,6 @@ fn event<H: WriteHost>(
         }
     }
     let line = written::proof_event(run_id, host.now_ms(), proof_text);
-    journal::append(host, place.run_dir, layout::EVENTS, &line, EVENTS_MAX_BYTES)
+    journal::append(host, place.run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES)
         .map_err(with_cause)
 }

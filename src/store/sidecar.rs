@@ -9,7 +9,7 @@
 //! 6. replace it (see [`atomic`]).
 //!
 //! No lock of the protocol protects a status (facts Z-20), so a foreign writer can still come between
-//! step 5 and the rename. The window is two system calls wide instead of a whole read-modify-write,
+//! step 5 and the rename. [`patch_locked`] closes that window among our own processes. The window is two system calls wide instead of a whole read-modify-write,
 //! and what is lost in it is the foreign writer's update of the same instant, never a torn file.
 //!
 //! A crash leaves what [`atomic::replace`] leaves. Spec: RS-RMW-01 to
@@ -19,6 +19,7 @@ use std::fmt;
 
 use crate::protocol::{DecodeError, Document};
 
+use super::advisory::{LockError, Locks};
 use super::atomic::{self, Options, Target, WriteError, Written};
 use super::host::{Host, Part, ReadError, Stat, WriteHost};
 
@@ -66,6 +67,8 @@ pub enum PatchError {
     Refused(String, String),
     /// Others wrote it each time it was read.
     Contended(String, u32),
+    /// Another of our processes held the lock all the time.
+    Locked(LockError),
     /// The new file could not be written.
     Write(WriteError),
 }
@@ -80,6 +83,7 @@ impl fmt::Display for PatchError {
             Self::Contended(name, n) => {
                 write!(f, "{name} was written by others each of the {n} times it was read")
             }
+            Self::Locked(e) => write!(f, "{e}"),
             Self::Write(_) => f.write_str("the new text could not be written"),
         }
     }
@@ -131,6 +135,31 @@ pub fn patch<H: WriteHost>(
         return Ok(Patched::Written { written, text, attempts: attempt });
     }
     Err(PatchError::Contended(name.to_owned(), MAX_ATTEMPTS))
+}
+
+/// Patches one document as [`patch`] does, while no other process of ours patches under the same key.
+///
+/// Where there is no lock to be had, it goes on without: the second look of [`patch`] is what helps
+/// against everybody. The caller holds no lock of the store.
+/// Spec: RS-LOCK-01, RS-LOCK-03.
+///
+/// # Errors
+/// [`PatchError`], with [`PatchError::Locked`] when the lock was held by another all the time.
+pub fn patch_locked<H: WriteHost>(
+    locks: &Locks<'_, H>,
+    key: &str,
+    (dir, name): (&H::Dir, &str),
+    limit_bytes: u64,
+    options: &Options,
+    decide: impl Fn(&Document<'_>) -> Decision,
+) -> Result<Patched, PatchError> {
+    // Before the file is read: a lock that is taken after it protects nothing.
+    let _held = match locks.acquire(key) {
+        Ok(guard) => Some(guard),
+        Err(LockError::Unavailable(_)) => None,
+        Err(e @ LockError::Contended { .. }) => return Err(PatchError::Locked(e)),
+    };
+    patch(locks.host(), dir, name, limit_bytes, options, decide)
 }
 
 fn read<H: Host>(

@@ -6,6 +6,8 @@
     reason = "tests look at trees and run the program from outside the store"
 )]
 
+mod advisory;
+mod arbitrary_patch;
 mod ask;
 mod cases;
 mod cli_text;
@@ -20,6 +22,7 @@ mod nested;
 mod peer_runs;
 mod race;
 mod read_only;
+mod reserve;
 mod schemas;
 mod side_records;
 mod spec_text;

@@ -21,6 +21,8 @@ use crate::protocol::process::{ProcessSeen, SystemFacts};
 
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(unix)]
+mod lock;
 #[cfg(not(unix))]
 mod portable;
 #[cfg(unix)]

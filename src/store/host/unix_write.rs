@@ -127,6 +127,15 @@ impl WriteHost for RealHost {
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
     }
 
+    fn try_lock(&self, file: &OwnedFd) -> io::Result<bool> {
+        // A copy of the descriptor is the same opening: its lock outlives the copy.
+        super::lock::try_lock(&std::fs::File::from(file.try_clone()?))
+    }
+
+    fn unlock(&self, file: &OwnedFd) -> io::Result<()> {
+        super::lock::unlock(&std::fs::File::from(file.try_clone()?))
+    }
+
     fn umask(&self) -> u32 {
         *self.umask.get_or_init(read_umask)
     }

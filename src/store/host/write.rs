@@ -119,6 +119,19 @@ pub trait WriteHost: Host {
     /// As the system says.
     fn remove_dir(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<()>;
 
+    /// Takes the exclusive advisory lock of an open file without waiting. `false`: another opening of
+    /// the file holds it. Programs that do not ask for the lock are not kept from anything.
+    ///
+    /// # Errors
+    /// As the system says, for example where the file system has no locks.
+    fn try_lock(&self, file: &Self::File) -> io::Result<bool>;
+
+    /// Lets go of the lock. The end of the process does so as well.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn unlock(&self, file: &Self::File) -> io::Result<()>;
+
     /// Bits that the system takes away from the mode of what is created.
     fn umask(&self) -> u32;
 

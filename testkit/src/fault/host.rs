@@ -1,6 +1,6 @@
 //! The host over the tree in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::ControlFlow;
@@ -42,6 +42,8 @@ struct World {
     env: BTreeMap<String, OsString>,
     interlopers: BTreeMap<usize, Interloper>,
     on_probe: Option<(usize, Interloper)>,
+    locked: BTreeSet<NodeId>,
+    room_bytes: Option<u64>,
 }
 
 /// What another process does at one moment of an operation.
@@ -74,6 +76,8 @@ impl FaultHost {
             env: BTreeMap::new(),
             interlopers: BTreeMap::new(),
             on_probe: None,
+            locked: BTreeSet::new(),
+            room_bytes: None,
         };
         let system = SystemFacts {
             host: "host-a".to_owned(),
@@ -142,6 +146,12 @@ impl FaultHost {
     /// Sets the umask.
     pub fn set_umask(&self, umask: u32) {
         self.world().umask = umask;
+    }
+
+    /// Sets the size of the disk: a write that would lead above it takes nothing and finds no space.
+    /// Only the contents of files that have a name take space.
+    pub fn set_room_bytes(&self, room_bytes: Option<u64>) {
+        self.world().room_bytes = room_bytes;
     }
 
     /// Sets an environment variable.
@@ -221,6 +231,7 @@ impl FaultHost {
     }
 }
 
+const ENOSPC: i32 = 28;
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
@@ -254,6 +265,21 @@ impl World {
         let ns = i128::from(mtime_ms) * 1_000_000;
         let id = (1, node as u64);
         Stat { kind, mode, uid: 1000, bytes, id, mtime_ms, stamp_ns: (ns, ns) }
+    }
+
+    /// Bytes in files that can be reached.
+    fn used_bytes(&self, dir: NodeId) -> u64 {
+        let entries = self.disk.entries(dir).into_iter().flatten();
+        entries
+            .map(|(_, node)| match &self.disk.nodes[node] {
+                Node::File { data, .. } => data.len() as u64,
+                Node::Dir { .. } => self.used_bytes(*node),
+            })
+            .sum()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        Some(self.room_bytes?.saturating_sub(self.used_bytes(0)))
     }
 
     fn fresh(&mut self) -> NodeId {
@@ -422,6 +448,10 @@ impl WriteHost for FaultHost {
             Some(Injected::ShortWrite(n)) => bytes.len().min(*n),
             _ => bytes.len(),
         };
+        if world.free_bytes().is_some_and(|free| free < taken as u64) {
+            self.count(&mut world)?;
+            return Err(errno(ENOSPC));
+        }
         let at_ms = world.now_ms;
         let effect = Effect::Write { node: *file, bytes: bytes[..taken].to_vec(), at_ms };
         self.effect(&mut world, effect)?;
@@ -519,6 +549,17 @@ impl WriteHost for FaultHost {
         }
     }
 
+    fn try_lock(&self, file: &NodeId) -> io::Result<bool> {
+        let mut world = self.turn();
+        self.count(&mut world)?;
+        Ok(world.locked.insert(*file))
+    }
+
+    fn unlock(&self, file: &NodeId) -> io::Result<()> {
+        self.world().locked.remove(file);
+        Ok(())
+    }
+
     fn umask(&self) -> u32 {
         self.world().umask
     }
@@ -538,6 +579,8 @@ impl WriteHost for FaultHost {
     }
 
     fn space(&self, _dir: &NodeId) -> Option<Space> {
-        Some(Space { free_bytes: 0, total_bytes: 1 << 20 })
+        let world = self.world();
+        let total_bytes = world.room_bytes.unwrap_or(1 << 20);
+        Some(Space { free_bytes: world.free_bytes().unwrap_or(0), total_bytes })
     }
 }

@@ -1,0 +1,113 @@
+//! The lock among our own processes, in memory: bounded, named, and never a reason to lose a record.
+
+use runstore::protocol::{Document, layout};
+use runstore::store::advisory::{LockError, Locks, STRIPES, lock_name};
+use runstore::store::atomic::{Durability, Options};
+use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::sidecar::{Decision, PatchError, Patched, patch_locked};
+use testkit::fault::{FaultHost, Injected, explore};
+
+const NAME: &str = "status.json";
+const OLD: &str = "{\n  \"state\": \"running\",\n  \"odd\": 1e400\n}";
+const NEW: &str = "{\n  \"state\": \"failed\",\n  \"odd\": 1e400\n}";
+const KEY: &str = "run-1";
+
+fn with_status(host: &FaultHost) {
+    let file = host.create(&0, NAME.as_ref(), 0o600).expect("room");
+    host.write(&file, OLD.as_bytes()).expect("room");
+}
+
+fn content(host: &FaultHost) -> String {
+    let read = host.read_at(&0, NAME.as_ref(), Part::All(1 << 20)).expect("there");
+    String::from_utf8(read.bytes).expect("text")
+}
+
+fn locks(host: &FaultHost) -> Locks<'_, FaultHost> {
+    Locks::new(host, &0, "/runs", 200)
+}
+
+fn operation(host: &FaultHost) -> Result<Patched, PatchError> {
+    let to_failed = |_: &Document<'_>| Decision::Patch(vec![("state", "\"failed\"".to_owned())]);
+    let options = Options::new(Durability::Durable);
+    patch_locked(&locks(host), KEY, (&0, NAME), 1 << 20, &options, to_failed)
+}
+
+#[test]
+fn a_lock_is_held_until_its_guard_is_dropped_and_keeps_others_out() {
+    let host = FaultHost::new();
+    with_status(&host);
+    let held = locks(&host).acquire(KEY).expect("free");
+    let start = host.now_ms();
+    let e = operation(&host).expect_err("held by another");
+    assert_eq!(host.now_ms(), start + 200, "it waits for its budget and no longer");
+    assert!(matches!(e, PatchError::Locked(LockError::Contended { waited_ms: 200, .. })), "{e:?}");
+    let text = e.to_string();
+    let path = format!("/runs/.runstore/{}", lock_name(KEY));
+    assert!(text.contains("contended") && text.contains(&path), "it names the lock: {text}");
+    assert_eq!(held.path(), path);
+    assert_eq!(content(&host), OLD);
+    drop(held);
+    assert!(matches!(operation(&host), Ok(Patched::Written { .. })));
+    assert_eq!(content(&host), NEW);
+    drop(locks(&host).acquire(KEY).expect("let go after the patch"));
+}
+
+#[test]
+fn lock_files_are_few_and_stay() {
+    let host = FaultHost::new();
+    for run in 0..1_000 {
+        drop(locks(&host).acquire(&format!("run-{run}")).expect("free"));
+    }
+    let files = host.tree().keys().filter(|path| path.ends_with(layout::LOCK_SUFFIX)).count();
+    assert_eq!(files, usize::from(STRIPES));
+    assert!(host.tree().keys().all(|path| path.starts_with(layout::OWN_DIR)), "all in one place");
+}
+
+#[test]
+fn a_patch_under_the_lock_is_whole_or_absent_after_every_crash() {
+    let seen = explore(
+        with_status,
+        |host| operation(host).expect("nothing fails"),
+        |host, crash| {
+            let now = content(host);
+            let kept = !crash.acknowledged || now == NEW;
+            // Whoever died holds nothing, and what it left of the lock keeps nobody out.
+            drop(locks(host).acquire(KEY).map_err(|e| format!("not free: {e}"))?);
+            if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
+        },
+    );
+    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    println!("patch_locked: {} steps, {} states", seen.steps, seen.states);
+}
+
+#[test]
+fn every_failing_effect_of_the_lock_leaves_the_patch_as_it_is_without() {
+    let host = FaultHost::new();
+    with_status(&host);
+    host.begin();
+    operation(&host).expect("nothing fails");
+    let calls = host.calls();
+    // Make the directory, open the lock file, lock; then the five of a replacement.
+    assert_eq!(calls, 8);
+    for n in 0..calls {
+        for errno in [28, 5, 13, 1, 16, 24, 37] {
+            let host = FaultHost::new();
+            with_status(&host);
+            host.begin();
+            host.fail_at(n, Injected::Errno(errno));
+            let done = operation(&host);
+            let at = format!("effect {n}, errno {errno}");
+            if n < 3 {
+                // The disk may be full, or the file system without locks.
+                assert!(matches!(done, Ok(Patched::Written { .. })), "{at}: {done:?}");
+                assert_eq!(content(&host), NEW, "{at}");
+            } else {
+                assert!(matches!(done, Err(PatchError::Write(_))), "{at}: {done:?}");
+                let in_place = n + 1 == calls;
+                assert_eq!(content(&host), if in_place { NEW } else { OLD }, "{at}");
+            }
+            assert!(!host.tree().keys().any(|name| name.ends_with(".tmp")), "{at}: no litter");
+            drop(locks(&host).acquire(KEY).expect("let go in any case"));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The room that is kept for the end of a run.
+
+use runstore::protocol::{layout, limits};
+use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::reserve::{Reserved, create, release, renew};
+use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
+
+const STATUS: &str = "{\"state\": \"running\"}";
+
+fn with_status(host: &FaultHost) {
+    let file = host.create(&0, layout::STATUS.as_ref(), 0o600).expect("room");
+    host.write(&file, STATUS.as_bytes()).expect("room");
+}
+
+fn size(host: &FaultHost) -> Option<u64> {
+    host.stat_at(&0, layout::RESERVE.as_ref()).ok().map(|stat| stat.bytes)
+}
+
+fn make(host: &FaultHost) {
+    create(host, &0).expect("room");
+}
+
+fn status_is_left_alone(host: &FaultHost) -> Result<(), String> {
+    let read = host.read_at(&0, layout::STATUS.as_ref(), Part::All(1 << 20));
+    let same = read.is_ok_and(|read| read.bytes == STATUS.as_bytes());
+    if same { Ok(()) } else { Err("the status changed".to_owned()) }
+}
+
+/// Once acknowledged it is there (after a power cut: or not at all), and has its blocks. Whatever a
+/// crash leaves, the next call makes it whole.
+fn reserve_is_whole_or_made_whole(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    status_is_left_alone(host)?;
+    let whole = |host: &FaultHost| {
+        let read = host.read_at(&0, layout::RESERVE.as_ref(), Part::All(1 << 20));
+        read.is_ok_and(|read| {
+            read.bytes.len() == limits::RESERVE_BYTES && read.bytes.iter().any(|b| *b != 0)
+        })
+    };
+    let gone = size(host).is_none() && crash.model == Model::Power;
+    if crash.acknowledged && !gone && !whole(host) {
+        return Err(format!("it has {:?} bytes, or no blocks", size(host)));
+    }
+    create(host, &0).map_err(|e| format!("it cannot be made again: {e}"))?;
+    if size(host) == Some(limits::RESERVE_BYTES as u64) {
+        Ok(())
+    } else {
+        Err("it is short".to_owned())
+    }
+}
+
+#[test]
+fn a_reserve_is_whole_absent_or_made_whole_after_every_crash() {
+    let seen = explore(with_status, make, reserve_is_whole_or_made_whole);
+    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    println!("reserve create: {} steps, {} states", seen.steps, seen.states);
+    // Create, write, flush.
+    for (mistake, sabotage) in [
+        ("it is never flushed", Sabotage::Drop(2)),
+        ("it is flushed before it is written", Sabotage::Swap(1)),
+    ] {
+        let seen = explore_sabotaged(with_status, make, reserve_is_whole_or_made_whole, sabotage);
+        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+    }
+}
+
+fn gone_once_acknowledged(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    status_is_left_alone(host)?;
+    match size(host) {
+        Some(_) if crash.acknowledged => Err("the room was not given back".to_owned()),
+        None => Ok(()),
+        Some(bytes) if bytes == limits::RESERVE_BYTES as u64 => Ok(()),
+        Some(bytes) => Err(format!("{bytes} bytes are left")),
+    }
+}
+
+#[test]
+fn a_release_gives_the_room_back_in_one_step() {
+    let with_reserve = |host: &FaultHost| {
+        with_status(host);
+        make(host);
+    };
+    let operation = |host: &FaultHost| release(host, &0).expect("released");
+    let seen = explore(with_reserve, operation, gone_once_acknowledged);
+    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    println!("reserve release: {} steps, {} states", seen.steps, seen.states);
+    for (mistake, sabotage) in [
+        ("the directory is never flushed", Sabotage::Drop(1)),
+        ("the directory is flushed before the removal", Sabotage::Swap(0)),
+    ] {
+        let seen = explore_sabotaged(with_reserve, operation, gone_once_acknowledged, sabotage);
+        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+    }
+}
+
+#[test]
+fn every_failing_effect_leaves_no_reserve_or_a_whole_one() {
+    for n in 0..3 {
+        for errno in [28, 5, 13, 1, 16, 24, 4] {
+            let host = FaultHost::new();
+            with_status(&host);
+            host.begin();
+            host.fail_at(n, Injected::Errno(errno));
+            let done = create(&host, &0);
+            let at = format!("effect {n}, errno {errno}");
+            match done {
+                Ok(_) => assert_eq!(size(&host), Some(limits::RESERVE_BYTES as u64), "{at}"),
+                Err(e) => {
+                    assert_eq!(size(&host), None, "{at}: no part of it is left");
+                    assert!(e.to_string().contains(layout::RESERVE), "{at}: {e}");
+                }
+            }
+            status_is_left_alone(&host).expect("nothing else is touched");
+        }
+    }
+    for (n, released) in [(0, false), (1, true)] {
+        let host = FaultHost::new();
+        make(&host);
+        host.begin();
+        host.fail_at(n, Injected::Errno(5));
+        let done = release(&host, &0);
+        assert_eq!(done.is_ok(), released, "effect {n}: {done:?}");
+        assert_eq!(size(&host).is_none(), released, "effect {n}: the answer is true");
+    }
+}
+
+#[test]
+fn a_whole_reserve_is_kept_a_short_one_replaced_and_anything_else_refused() {
+    let host = FaultHost::new();
+    assert_eq!(create(&host, &0).expect("room"), Reserved::Made);
+    host.begin();
+    assert_eq!(create(&host, &0).expect("there"), Reserved::Kept);
+    assert_eq!(host.calls(), 0, "no effect at all");
+    release(&host, &0).expect("released");
+    assert!(!release(&host, &0).expect("nothing to release"), "it was gone");
+    let file = host.create(&0, layout::RESERVE.as_ref(), 0o600).expect("room");
+    host.write(&file, b"short").expect("room");
+    assert_eq!(create(&host, &0).expect("room"), Reserved::Made);
+
+    let host = FaultHost::new();
+    host.create_dir(&0, layout::RESERVE.as_ref(), 0o700).expect("room");
+    let e = create(&host, &0).expect_err("a directory is no reserve");
+    assert!(e.source.to_string().contains("a directory stands in its place"), "{}", e.source);
+}
+
+#[test]
+fn a_reserve_takes_no_room_that_is_scarce() {
+    let host = FaultHost::new();
+    host.set_room_bytes(Some(limits::RESERVE_AGAIN_BYTES - 1));
+    assert!(!renew(&host, &0));
+    host.set_room_bytes(Some(limits::RESERVE_AGAIN_BYTES));
+    assert!(renew(&host, &0));
+    let host = FaultHost::new();
+    host.set_room_bytes(Some(10));
+    create(&host, &0).expect_err("no room");
+    assert!(host.tree().is_empty(), "and no part of it");
+}
