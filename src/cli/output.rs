@@ -53,9 +53,10 @@ impl Failure {
     }
 }
 
-/// Standard output, buffered, with colours where they are wanted.
+/// Standard output, with colours where they are wanted. Buffered twice: the outer buffer gathers the
+/// pieces of a line, the inner one the pieces that are left when colours were taken out.
 pub(crate) struct Output {
-    out: io::BufWriter<anstream::AutoStream<io::StdoutLock<'static>>>,
+    out: io::BufWriter<anstream::AutoStream<Box<dyn Write>>>,
     color: anstream::ColorChoice,
 }
 
@@ -63,9 +64,17 @@ impl Output {
     /// Opens standard output. `NO_COLOR`, `CLICOLOR_FORCE` and `TERM` are honoured by `Auto`. Only
     /// text passes the filter that removes colours: it would remove characters of a JSON string too.
     pub(crate) fn new(color: anstream::ColorChoice, is_text: bool) -> Self {
-        let choice = if is_text { color } else { anstream::ColorChoice::AlwaysAnsi };
-        let stream = anstream::AutoStream::new(io::stdout().lock(), choice);
-        Self { out: io::BufWriter::with_capacity(64 << 10, stream), color }
+        const BUFFER: usize = 64 << 10;
+        let stdout = io::stdout().lock();
+        let choice = match color {
+            _ if !is_text => anstream::ColorChoice::AlwaysAnsi,
+            // Only the terminal itself knows whether it is one, so it is asked before it is wrapped.
+            anstream::ColorChoice::Auto => anstream::AutoStream::choice(&stdout),
+            chosen => chosen,
+        };
+        let inner: Box<dyn Write> = Box::new(io::BufWriter::with_capacity(BUFFER, stdout));
+        let stream = anstream::AutoStream::new(inner, choice);
+        Self { out: io::BufWriter::with_capacity(BUFFER, stream), color }
     }
 
     /// The writer.

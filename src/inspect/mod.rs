@@ -11,6 +11,7 @@
 //! Spec: chapter 11; the fixed words are those of `protocol::verdict`.
 //! RS-ROLE-03, RS-ROLE-04, RS-RESULT-14.
 
+mod crew;
 mod explain;
 mod lookup;
 mod report;

@@ -86,6 +86,9 @@ pub struct RunReport {
     /// The verdict itself, for callers in this process.
     #[serde(skip)]
     pub verdict_word: Option<Verdict>,
+    /// Leftover temp files, for the summary.
+    #[serde(skip)]
+    pub temp_files: u64,
 }
 
 /// `proof` of a run.
@@ -272,10 +275,10 @@ pub struct Summary {
 
 impl Summary {
     /// Counts one report.
-    pub fn count(&mut self, report: &RunReport, temp_files: u64) {
+    pub fn count(&mut self, report: &RunReport) {
         self.total += 1;
         *self.by_verdict.entry(report.verdict).or_default() += 1;
-        self.temp_files += temp_files;
+        self.temp_files += report.temp_files;
     }
 }
 
@@ -305,12 +308,22 @@ pub struct StoreReport {
 
 impl RunReport {
     /// Puts snapshot and diagnosis into wire form.
-    pub fn new(snapshot: &Snapshot, d: &Diagnosis, nested_children: &[String]) -> Self {
-        let e = &snapshot.evidence;
-        let s = e.status.value();
+    pub fn new(snapshot: &Snapshot, d: Diagnosis, nested_children: &[String]) -> Self {
         let mut children = snapshot.children.clone();
         children.extend(nested_children.iter().filter(|c| !snapshot.children.contains(c)).cloned());
+        let evidence = d.evidence.iter().map(EvidenceReport::new).collect();
+        let findings = d.findings.iter().map(FindingReport::new).collect();
+        let next = d.next.iter().map(NextReport::new).collect();
+        let must_not = d.must_not.clone();
+        Self { evidence, findings, next, must_not, children, ..Self::brief(snapshot, d) }
+    }
+
+    /// The same without evidence, findings, advice and children: what a row of a table needs.
+    pub fn brief(snapshot: &Snapshot, d: Diagnosis) -> Self {
+        let e = &snapshot.evidence;
+        let s = e.status.value();
         let log = e.events.as_ref().and_then(|log| log.newest_ms);
+        let (resumable, resumable_because) = d.resumable.unzip();
         Self {
             run_id: e.run_id.clone(),
             path: snapshot.path.to_string_lossy().into_owned(),
@@ -319,11 +332,11 @@ impl RunReport {
             verdict: d.verdict.as_str(),
             flags: d.flags.iter().map(|f| f.as_str()).collect(),
             stage: d.stage.map(|stage| stage.as_str()),
-            resumable: d.resumable.as_ref().map(|(yes, _)| *yes),
-            resumable_because: d.resumable.as_ref().map(|(_, why)| why.clone()),
+            resumable,
+            resumable_because,
             preferred: d.preferred,
             dialect: d.dialect,
-            because: d.because.clone(),
+            because: d.because,
             session_id: s.and_then(|s| s.session_id.clone()),
             mode: s.and_then(|s| s.mode.as_ref()).map(|m| m.as_str().to_owned()),
             pid: s.and_then(|s| s.pid).filter(|pid| *pid > 0),
@@ -332,16 +345,17 @@ impl RunReport {
             last_evidence_ms: s.and_then(|s| s.last_write_ms()).max(log),
             nested: e.is_nested || s.is_some_and(|s| s.is_nested),
             proof: ProofReport {
-                state: d.proof.state.clone(),
-                reason: d.proof.reason.clone(),
+                state: d.proof.state,
+                reason: d.proof.reason,
                 counts: d.proof.counts,
             },
-            evidence: d.evidence.iter().map(EvidenceReport::new).collect(),
-            findings: d.findings.iter().map(FindingReport::new).collect(),
-            next: d.next.iter().map(NextReport::new).collect(),
-            must_not: d.must_not.clone(),
-            children,
+            evidence: Vec::new(),
+            findings: Vec::new(),
+            next: Vec::new(),
+            must_not: Vec::new(),
+            children: Vec::new(),
             verdict_word: Some(d.verdict),
+            temp_files: e.temp.count,
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 
-use crate::protocol::diagnose::diagnose;
 use crate::protocol::finding;
 use crate::protocol::status::StatusView;
 use crate::protocol::verdict::Verdict;
@@ -12,6 +11,7 @@ use crate::protocol::{layout, limits};
 use crate::store::host::{FileKind, Host};
 use crate::store::{Depth, Routes, Snapshot, Store, StoreProblem};
 
+use super::crew::{Crew, Eyes, Job, Met};
 use super::report::{RunReport, SlotReport};
 
 /// Which runs are wanted.
@@ -64,6 +64,7 @@ pub struct Inspection<'s, 'h, H: Host> {
     /// Nested runs that routes name, by the run that launched them.
     routed: HashMap<String, Vec<String>>,
     depth: Depth,
+    brief: bool,
 }
 
 impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
@@ -75,10 +76,17 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
             routed.entry(child.parent.clone()).or_default().push(child.id.clone());
         }
         let (pids, nested) = (PidTable::default(), HashMap::new());
-        let mut inspection = Self { store, pids, nested, routes, routed, depth };
+        let mut inspection = Self { store, pids, nested, routes, routed, depth, brief: false };
         inspection.index_pids();
         inspection.index_nested();
         inspection
+    }
+
+    /// Leaves evidence, findings, advice and children out of the reports, for tables.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        self.brief = true;
+        self
     }
 
     /// Which active runs share a pid is told by the active index: reading every status first would
@@ -118,6 +126,11 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         }
     }
 
+    fn eyes(&self) -> Eyes<'_, 'h, H> {
+        let (nested, routed) = (&self.nested, &self.routed);
+        Eyes { store: self.store, nested, routed, depth: self.depth, brief: self.brief }
+    }
+
     /// Looks at one run and judges it. `None` when it is gone.
     pub fn one(
         &mut self,
@@ -132,36 +145,12 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
 
     /// The first half of [`Inspection::one`], free of shared state: may run on any thread.
     pub fn look(&self, root: usize, name: &OsStr, kind: Option<FileKind>) -> Option<Snapshot> {
-        let runs = &self.store.runs_roots[root];
-        let mut snapshot = self.store.snapshot(runs, name, kind, self.depth)?;
-        snapshot.evidence.shadowed_by = self.shadow(root, name, &snapshot);
-        Some(snapshot)
+        self.eyes().look(root, name, kind)
     }
 
     /// The second half: judges a snapshot with what is known of the other runs.
-    pub fn judge(&self, mut snapshot: Snapshot) -> (Snapshot, RunReport) {
-        if let Some((pid, run)) = active_pid(&snapshot) {
-            // A number that several dead runs had one after the other is no host's; a workflow's is.
-            let workflow = snapshot.evidence.status.value().is_some_and(StatusView::is_workflow);
-            if workflow || !snapshot.evidence.life.word.is_gone() {
-                snapshot.evidence.pid_shared_with = self.pids.others(pid, run);
-            }
-        }
-        let diagnosis = diagnose(&snapshot.evidence);
-        let report =
-            RunReport::new(&snapshot, &diagnosis, &self.children(&snapshot.evidence.run_id));
-        (snapshot, report)
-    }
-
-    /// Nested runs of a run: those below its directory of nested runs, then those that a route names.
-    fn children(&self, run: &str) -> Vec<String> {
-        let mut children = self.nested.get(run).cloned().unwrap_or_default();
-        for id in self.routed.get(run).into_iter().flatten() {
-            if !children.contains(id) {
-                children.push(id.clone());
-            }
-        }
-        children
+    pub fn judge(&self, snapshot: Snapshot) -> (Snapshot, RunReport) {
+        judge(self.eyes(), &self.pids, snapshot)
     }
 
     /// What is wrong with the routes of nested runs, and runs that only a route knows.
@@ -185,77 +174,53 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         problems
     }
 
-    /// Walks every run. Runs whose process may be shared with a run that is still to come are judged
-    /// last; they are few, because they are active and not demonstrably gone.
+    /// Walks every run, in the order of the listing. Runs whose process may be shared with a run that
+    /// is still to come are judged last; they are few, because they are active and not demonstrably
+    /// gone.
+    ///
+    /// After the first few runs two more threads look ahead. What they may be ahead is bounded, and
+    /// they have ended when this returns.
     pub fn each(
         &mut self,
-        each: &mut dyn FnMut(Snapshot, RunReport) -> ControlFlow<()>,
+        each: &mut dyn FnMut(RunReport) -> ControlFlow<()>,
         problems: &mut Vec<StoreProblem>,
     ) {
         let mut held: Vec<Snapshot> = Vec::new();
-        for root in 0..self.store.runs_roots.len() {
-            let runs = &self.store.runs_roots[root];
-            let mut stop = false;
-            let store = self.store;
-            let listed = runs.each_name(store.host(), &mut |name, kind| {
-                let Some(snapshot) = self.look(root, &name, kind) else {
-                    problems.push(StoreProblem {
-                        kind: &finding::VANISHED,
-                        path: format!(
-                            "{}/{}",
-                            store.runs_roots[root].label,
-                            name.to_string_lossy()
-                        ),
-                        text: "it was gone before it could be read".to_owned(),
-                    });
-                    return ControlFlow::Continue(());
-                };
-                self.note_pid(&snapshot);
-                let open =
-                    active_pid(&snapshot).is_some() && !snapshot.evidence.life.word.is_gone();
-                if open && held.len() < limits::MAX_SMALL_RECORDS {
-                    held.push(snapshot);
-                    return ControlFlow::Continue(());
+        let mut unlisted = Vec::new();
+        let (nested, routed) = (&self.nested, &self.routed);
+        let eyes = Eyes { store: self.store, nested, routed, depth: self.depth, brief: self.brief };
+        let pids = &mut self.pids;
+        let stopped = std::thread::scope(|scope| {
+            let mut take = |met: Met| take_one(met, eyes, pids, &mut held, each, problems);
+            let mut crew = Crew::new(scope, eyes);
+            for (root, runs) in eyes.store.runs_roots.iter().enumerate() {
+                let mut flow = ControlFlow::Continue(());
+                let listed = runs.each_name(eyes.store.host(), &mut |name, kind| {
+                    flow = crew.add(Job { root, name, kind }, &mut take);
+                    flow
+                });
+                if flow.is_continue() {
+                    flow = crew.drain(&mut take);
                 }
-                let (snapshot, report) = self.judge(snapshot);
-                let flow = each(snapshot, report);
-                stop = flow.is_break();
-                flow
-            });
-            if let Err(e) = listed {
-                let path = self.store.runs_roots[root].label.clone();
-                let text = e.to_string();
-                problems.push(StoreProblem { kind: &finding::DIR_UNREADABLE, path, text });
+                if let Err(e) = listed {
+                    let (path, text) = (runs.label.clone(), e.to_string());
+                    unlisted.push(StoreProblem { kind: &finding::DIR_UNREADABLE, path, text });
+                }
+                if flow.is_break() {
+                    return true;
+                }
             }
-            if stop {
-                return;
-            }
+            false
+        });
+        problems.append(&mut unlisted);
+        if stopped {
+            return;
         }
         for snapshot in held {
-            let (snapshot, report) = self.judge(snapshot);
-            if each(snapshot, report).is_break() {
+            if each(self.judge(snapshot).1).is_break() {
                 return;
             }
         }
-    }
-
-    /// Where the real run of this id is, when the directory at hand only shadows it.
-    fn shadow(&self, root: usize, name: &OsStr, snapshot: &Snapshot) -> Option<String> {
-        let has_status = snapshot.evidence.status.is_there();
-        let text = name.to_str()?;
-        let others = self.store.runs_roots.iter().enumerate().filter(|(i, runs)| {
-            // Nested roots are many; only those that have the name are asked.
-            let listed = runs.nested_under.as_ref().and_then(|r| self.nested.get(r));
-            *i != root && listed.is_none_or(|names| names.iter().any(|n| n == text))
-        });
-        for (i, runs) in others {
-            let Some(there) = runs.has_run(self.store.host(), name) else { continue };
-            // The one with a status is the run; of two with a status, the first root's.
-            if there.has_status && (!has_status || i < root) {
-                return Some(format!("{}/{text}", runs.label));
-            }
-        }
-        None
     }
 
     /// Markers in the active index that name no directory.
@@ -299,7 +264,56 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
     }
 }
 
-fn active_pid(snapshot: &Snapshot) -> Option<(i64, &str)> {
+fn judge<H: Host>(
+    eyes: Eyes<'_, '_, H>,
+    pids: &PidTable,
+    mut snapshot: Snapshot,
+) -> (Snapshot, RunReport) {
+    if let Some((pid, run)) = active_pid(&snapshot) {
+        // A number that several dead runs had one after the other is no host's; a workflow's is.
+        let workflow = snapshot.evidence.status.value().is_some_and(StatusView::is_workflow);
+        if workflow || !snapshot.evidence.life.word.is_gone() {
+            snapshot.evidence.pid_shared_with = pids.others(pid, run);
+        }
+    }
+    let report = eyes.report(&snapshot);
+    (snapshot, report)
+}
+
+/// Takes what was met at one name: counts its pid, holds it back or hands it on.
+fn take_one<H: Host>(
+    met: Met,
+    eyes: Eyes<'_, '_, H>,
+    pids: &mut PidTable,
+    held: &mut Vec<Snapshot>,
+    each: &mut dyn FnMut(RunReport) -> ControlFlow<()>,
+    problems: &mut Vec<StoreProblem>,
+) -> ControlFlow<()> {
+    let snapshot = match met {
+        Met::Judged(report) => return each(*report),
+        Met::Active(snapshot) => *snapshot,
+        Met::Nothing(job) => {
+            let label = &eyes.store.runs_roots[job.root].label;
+            problems.push(StoreProblem {
+                kind: &finding::VANISHED,
+                path: format!("{label}/{}", job.name.to_string_lossy()),
+                text: "it was gone before it could be read".to_owned(),
+            });
+            return ControlFlow::Continue(());
+        }
+    };
+    if let Some((pid, run)) = active_pid(&snapshot) {
+        pids.add(pid, run);
+    }
+    if !snapshot.evidence.life.word.is_gone() && held.len() < limits::MAX_SMALL_RECORDS {
+        held.push(snapshot);
+        return ControlFlow::Continue(());
+    }
+    each(judge(eyes, pids, snapshot).1)
+}
+
+/// The recorded pid of a run that says it is active.
+pub(super) fn active_pid(snapshot: &Snapshot) -> Option<(i64, &str)> {
     let s = snapshot.evidence.status.value()?;
     let active = StatusView::known_state(s)?.is_active();
     Some((s.pid.filter(|pid| active && *pid > 0)?, &snapshot.evidence.run_id))

@@ -16,6 +16,8 @@
 
 use std::borrow::Cow;
 
+use std::fmt;
+
 use super::document::{Document, Raw};
 use super::error::DecodeError;
 use super::member;
@@ -79,8 +81,9 @@ impl Instance {
     ///
     /// # Errors
     /// [`DecodeError::Member`] naming the first member that breaks the rules of facts §5.1.
-    pub fn read(raw: Raw<'_>, member: &str) -> Result<Self, DecodeError> {
-        let doc = raw.object().ok_or_else(|| DecodeError::member(member, "an object"))?;
+    pub fn read(raw: Raw<'_>, member: &(impl fmt::Display + ?Sized)) -> Result<Self, DecodeError> {
+        let doc =
+            raw.object().ok_or_else(|| DecodeError::member(member.to_string(), "an object"))?;
         let at = |key: &str| format!("{member}.{key}");
         let fail = |key: &str, expected| DecodeError::member(at(key), expected);
         let kind = text(&doc, "kind")
@@ -118,7 +121,7 @@ impl Instance {
                 .ok_or_else(|| fail("attempt", "a whole number, 0 or more"))?;
             let tree = doc
                 .get("processTree")
-                .map(|tree| ProcessTree::read(tree, &at("processTree")))
+                .map(|tree| ProcessTree::read(tree, &format_args!("{member}.processTree")))
                 .transpose()?;
             // Only the older writers of the first family come without a tree.
             if tree.is_none() && kind != InstanceKind::PiWriter {
@@ -137,8 +140,9 @@ impl Instance {
 }
 
 impl ProcessTree {
-    fn read(raw: Raw<'_>, member: &str) -> Result<Self, DecodeError> {
-        let doc = raw.object().ok_or_else(|| DecodeError::member(member, "an object"))?;
+    fn read(raw: Raw<'_>, member: &(impl fmt::Display + ?Sized)) -> Result<Self, DecodeError> {
+        let doc =
+            raw.object().ok_or_else(|| DecodeError::member(member.to_string(), "an object"))?;
         let fail = |key: &str, expected| DecodeError::member(format!("{member}.{key}"), expected);
         match text(&doc, "state").as_deref() {
             Some("observed") => {

@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 
 use super::error::DecodeError;
 use super::limits;
+use super::scan::{self, Trust};
 
 /// One JSON value as found in a file: its exact text, not yet interpreted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,17 @@ impl<'a> Raw<'a> {
         })
     }
 
+    /// As [`Raw::string`], but of a string of more than `most` bytes in the file only about so much from
+    /// its start. For texts that are shown, or compared with short ones.
+    pub fn string_start(self, most: usize) -> Option<Cow<'a, str>> {
+        if self.0.len() <= most {
+            return self.string();
+        }
+        let body = self.0.strip_prefix('"')?.strip_suffix('"')?;
+        let end = (0..=most.min(body.len())).rev().find(|at| body.is_char_boundary(*at))?;
+        Some(Cow::Owned(decode_lossy(&body[..end])))
+    }
+
     /// The decoded string, or `None` for any other type and for a string with an unpaired surrogate.
     /// For tokens and other values whose equality grants something.
     pub fn exact_string(self) -> Option<String> {
@@ -155,16 +167,29 @@ impl<'a> Raw<'a> {
 
     /// The object, one level parsed, or `None` for another type.
     pub fn object(self) -> Option<Document<'a>> {
-        (self.kind() == Kind::Object).then(|| Document::parse_unchecked(self.0).ok())?
+        if self.kind() != Kind::Object {
+            return None;
+        }
+        Document::scanned(self.0, Trust::Checked).or_else(|| Document::parse_unchecked(self.0).ok())
     }
 
     /// The elements of an array, or `None` for another type.
     pub fn array(self) -> Option<Vec<Raw<'a>>> {
+        self.array_start(usize::MAX)
+    }
+
+    /// The first elements of an array, `most` of them, or `None` for another type.
+    pub fn array_start(self, most: usize) -> Option<Vec<Raw<'a>>> {
         if self.kind() != Kind::Array {
             return None;
         }
+        if let Some(spans) = scan::elements(self.0, Trust::Checked, most) {
+            return Some(spans.into_iter().map(Raw).collect());
+        }
         let mut de = serde_json::Deserializer::from_str(self.0);
-        de.deserialize_seq(ElementsVisitor).ok()
+        let mut all = de.deserialize_seq(ElementsVisitor).ok()?;
+        all.truncate(most);
+        Some(all)
     }
 }
 
@@ -173,6 +198,8 @@ impl<'a> Raw<'a> {
 pub struct Document<'a> {
     source: &'a str,
     members: Vec<(Cow<'a, str>, Raw<'a>)>,
+    /// The marks of all keys: a key whose mark is missing is not there.
+    marks: u64,
     /// See [`order_of`].
     order: Vec<usize>,
     duplicates: bool,
@@ -196,8 +223,18 @@ impl<'a> Document<'a> {
     /// # Errors
     /// As [`Document::from_bytes`].
     pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
+        if let Some(doc) = Self::scanned(text, Trust::Unchecked) {
+            return Ok(doc);
+        }
         check_depth(text)?;
         Self::parse_unchecked(text)
+    }
+
+    /// The usual case, in one pass; `None` when the text needs the full parser.
+    fn scanned(text: &'a str, trust: Trust) -> Option<Self> {
+        let mut members = Vec::with_capacity(24);
+        scan::members(text, trust, |key, value| members.push((decoded_key(key), Raw(value))))?;
+        Some(Self::of_members(text, members))
     }
 
     fn parse_unchecked(text: &'a str) -> Result<Self, DecodeError> {
@@ -209,15 +246,21 @@ impl<'a> Document<'a> {
             });
         }
         let mut de = serde_json::Deserializer::from_str(text);
-        let visitor = MembersVisitor;
         let parsed = de
-            .deserialize_map(visitor)
+            .deserialize_map(MembersVisitor)
             .and_then(|m| de.end().map(|()| m))
             .map_err(|e| DecodeError::from_json(text, &e))?;
-        let undecodable_keys = parsed.iter().any(|(key, _)| key.contains('\u{fffd}'));
-        let order = order_of(&parsed);
-        let duplicates = has_duplicates(&parsed, &order);
-        Ok(Self { source: text, members: parsed, order, duplicates, undecodable_keys })
+        Ok(Self::of_members(text, parsed))
+    }
+
+    fn of_members(source: &'a str, members: Vec<(Cow<'a, str>, Raw<'a>)>) -> Self {
+        // A key without escapes is its own text and cannot be undecodable.
+        let lossy = |key: &Cow<'_, str>| matches!(key, Cow::Owned(k) if k.contains('\u{fffd}'));
+        let undecodable_keys = members.iter().any(|(key, _)| lossy(key));
+        let order = order_of(&members);
+        let duplicates = has_duplicates(&members, &order);
+        let marks = members.iter().fold(0, |marks, (key, _)| marks | mark(key));
+        Self { source, members, marks, order, duplicates, undecodable_keys }
     }
 
     /// The source text.
@@ -228,8 +271,12 @@ impl<'a> Document<'a> {
     /// The value of a member; of duplicates the last one (`RS-JSON-05`). Absent and `null` differ.
     /// Spec: RS-JSON-11, RS-JSON-13.
     pub fn get(&self, key: &str) -> Option<Raw<'a>> {
+        // Views ask for many members that most documents do not have.
+        if self.marks & mark(key) == 0 {
+            return None;
+        }
         if self.order.is_empty() {
-            return self.members.iter().rev().find(|(k, _)| k == key).map(|(_, v)| *v);
+            return self.members.iter().rev().find(|(k, _)| is_same(k, key)).map(|(_, v)| *v);
         }
         let behind = self.order.partition_point(|place| self.members[*place].0.as_ref() <= key);
         let (found, value) = &self.members[*self.order.get(behind.checked_sub(1)?)?];
@@ -312,6 +359,27 @@ impl<'a> Document<'a> {
         }
         (format!(",{white}"), white.to_owned())
     }
+}
+
+/// The text of a key that is given with its quotes.
+fn decoded_key(text: &str) -> Cow<'_, str> {
+    Raw(text).string().unwrap_or(Cow::Borrowed(text))
+}
+
+/// One of 64 bits, told by the length and the ends of a key.
+#[inline]
+fn mark(key: &str) -> u64 {
+    let bytes = key.as_bytes();
+    let (first, last) = (bytes.first().copied(), bytes.last().copied());
+    let mixed =
+        key.len() + usize::from(first.unwrap_or(0)) * 5 + usize::from(last.unwrap_or(0)) * 3;
+    1 << (mixed % 64)
+}
+
+/// Equality that settles most pairs without a call: keys differ in length or in their last byte.
+#[inline]
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.as_bytes().last() == b.as_bytes().last() && a == b
 }
 
 /// Renders an object of a few members, each given as key and exact JSON text, in the form of every
@@ -410,8 +478,9 @@ fn decode_lossy(body: &str) -> String {
         }
         match rest.next() {
             Some('u') => {
-                let hex: String = rest.by_ref().take(4).collect();
-                units.push(u16::from_str_radix(&hex, 16).unwrap_or(0xfffd));
+                let digits = rest.as_str().get(..4).unwrap_or(rest.as_str());
+                rest = rest.as_str()[digits.len()..].chars();
+                units.push(u16::from_str_radix(digits, 16).unwrap_or(0xfffd));
             }
             other => {
                 flush(&mut units, &mut out);
@@ -450,7 +519,7 @@ fn order_of(members: &[(Cow<'_, str>, Raw<'_>)]) -> Vec<usize> {
 fn has_duplicates(members: &[(Cow<'_, str>, Raw<'_>)], order: &[usize]) -> bool {
     if order.is_empty() {
         let twice = |(i, (key, _)): (usize, &(Cow<'_, str>, Raw<'_>))| {
-            members[..i].iter().any(|(earlier, _)| earlier == key)
+            members[..i].iter().any(|(earlier, _)| is_same(earlier, key))
         };
         return members.iter().enumerate().any(twice);
     }
@@ -471,8 +540,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
         // Keys are taken raw as well: a key with a lone surrogate must not make the file unreadable.
         while let Some(key) = map.next_key::<&'de RawValue>()? {
             let value: &'de RawValue = map.next_value()?;
-            let key = Raw(key.get()).string().unwrap_or(Cow::Borrowed(key.get()));
-            members.push((key, Raw(value.get())));
+            members.push((decoded_key(key.get()), Raw(value.get())));
         }
         Ok(members)
     }
@@ -497,107 +565,5 @@ impl<'de> Visitor<'de> for ElementsVisitor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ODD: &str =
-        "{\n  \"a\": 1e400,\n  \"b\": \"\\ud800\",\n  \"c\": {\"x\":  12345678901234567890123}\n}";
-
-    #[test]
-    fn an_unpatched_document_renders_to_its_own_bytes() {
-        let doc = Document::parse(ODD).expect("valid");
-        assert_eq!(doc.patched(&[]).expect("no duplicate keys"), ODD);
-    }
-
-    #[test]
-    fn a_patch_touches_only_the_named_member() {
-        let doc = Document::parse(ODD).expect("valid");
-        let out = doc.patched(&[("b", "2"), ("new", "true")]).expect("patchable");
-        assert_eq!(
-            out,
-            "{\n  \"a\": 1e400,\n  \"b\": 2,\n  \"c\": {\"x\":  12345678901234567890123},\n  \"new\": true\n}"
-        );
-    }
-
-    #[test]
-    fn members_are_added_to_an_empty_object() {
-        let doc = Document::parse("{}").expect("valid");
-        let out = doc.patched(&[("a", "1"), ("b", "2")]).expect("patchable");
-        assert_eq!(out, "{\"a\": 1,\"b\": 2}");
-    }
-
-    #[test]
-    fn the_last_duplicate_wins_and_patches_are_refused() {
-        let doc = Document::parse(r#"{"a":1,"a":2}"#).expect("valid");
-        assert_eq!(doc.get("a").and_then(Raw::integer), Some(2));
-        assert!(doc.has_duplicate_keys());
-        assert!(matches!(doc.patched(&[("a", "3")]), Err(DecodeError::ReadOnly { .. })));
-    }
-
-    #[test]
-    fn depth_is_bounded_one_above_and_one_below() {
-        let nest = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n - 1), "]".repeat(n - 1));
-        assert!(Document::parse(&nest(limits::MAX_DEPTH)).is_ok());
-        assert!(matches!(
-            Document::parse(&nest(limits::MAX_DEPTH + 1)),
-            Err(DecodeError::TooDeep { .. })
-        ));
-        let text = format!("{{\"a\":\"{}\"}}", "[".repeat(1000));
-        assert!(Document::parse(&text).is_ok(), "brackets inside strings do not nest");
-    }
-
-    #[test]
-    fn each_damage_has_its_own_name() {
-        let err = |b: &[u8]| Document::from_bytes(b).expect_err("damaged");
-        assert!(matches!(err(b""), DecodeError::Empty));
-        assert!(matches!(err(b"\0\0\0"), DecodeError::ZeroFilled { bytes: 3 }));
-        assert!(matches!(err(b"\xef\xbb\xbf{}"), DecodeError::ByteOrderMark));
-        assert!(matches!(err(b"{\"a\":\"\xff\"}"), DecodeError::NotUtf8 { offset: 6 }));
-        assert!(matches!(err(b"{\"a\":\"\xc3"), DecodeError::Torn));
-        assert!(matches!(err(b"{\"a\":"), DecodeError::Torn));
-        assert!(matches!(err(b"{\"a\":}"), DecodeError::NotJson { .. }));
-        assert!(matches!(err(b"[1]"), DecodeError::NotAnObject { found: "an array" }));
-        assert!(matches!(err(b"{} x"), DecodeError::NotJson { .. }));
-    }
-
-    #[test]
-    fn lone_surrogates_are_shown_and_kept() {
-        let doc = Document::parse(r#"{"\ud800k":"a\ud800\n\ud83d\ude00"}"#).expect("valid");
-        let (key, value) = doc.members().next().expect("one member");
-        assert_eq!(key, "\u{fffd}k");
-        assert_eq!(value.string().as_deref(), Some("a\u{fffd}\n\u{1f600}"));
-        assert!(doc.read_only_reason().is_some());
-    }
-
-    #[test]
-    fn numbers_are_read_only_as_far_as_they_are_exact() {
-        let n = |t| Raw::parse(t).expect("valid");
-        assert_eq!(n("1795972795915.7954").instant_ms(), Some(1_795_972_795_915));
-        assert_eq!(n("1795972795915.7954").integer(), None);
-        assert_eq!(n("1e400").number(), None);
-        assert_eq!(n("9007199254740993000").integer(), None);
-        assert_eq!(n("\"5\"").integer(), None);
-    }
-
-    #[test]
-    fn of_many_members_the_last_of_a_key_is_found_too() {
-        let mut text: String = (0..500).map(|i| format!("\"k{i}\":{i},")).collect();
-        text.pop();
-        let unique = format!("{{{text}}}");
-        let doc = Document::parse(&unique).expect("an object");
-        assert!(!doc.has_duplicate_keys());
-        for i in 0..500 {
-            let value = doc.get(&format!("k{i}")).and_then(Raw::integer);
-            assert_eq!(value, Some(i), "each of many members is found");
-        }
-        for absent in ["", "a", "k", "k500", "z"] {
-            assert!(doc.get(absent).is_none(), "'{absent}' is not there");
-        }
-        let twice = format!("{{{text},\"k7\":-7,\"k0\":-1,\"k7\":-8}}");
-        let doc = Document::parse(&twice).expect("an object");
-        assert!(doc.has_duplicate_keys());
-        assert_eq!(doc.get("k7").and_then(Raw::integer), Some(-8), "the last one wins");
-        assert_eq!(doc.get("k0").and_then(Raw::integer), Some(-1), "the last one wins");
-        assert_eq!(doc.get("k8").and_then(Raw::integer), Some(8), "its neighbour stays");
-    }
-}
+#[path = "document_tests.rs"]
+mod tests;

@@ -10,7 +10,8 @@ pub const SIDECAR_MAX_BYTES: u64 = 1 << 20;
 pub const STARTUP_MAX_BYTES: u64 = 64 << 10;
 /// How much of the end of `events.jsonl` is read: an event log may be hundreds of gigabytes.
 pub const EVENTS_TAIL_BYTES: u64 = 256 << 10;
-/// How much of the end of `events.jsonl` is read for one row of a list.
+/// How much of the end of `events.jsonl` is read for one row of a list, when the run has ended and has
+/// a proof.
 pub const EVENTS_ROW_TAIL_BYTES: u64 = 16 << 10;
 /// How much of the end of `runner.stderr.log` is read (facts Q-30).
 pub const STDERR_TAIL_BYTES: u64 = 64 << 10;
@@ -21,9 +22,9 @@ pub const STDERR_TAIL_CHARS: usize = 4000;
 /// Deepest nesting of a JSON document: four times what any known writer produces, and far below
 /// what a recursive reader of another language survives.
 pub const MAX_DEPTH: usize = 128;
-/// Most entries of one run directory that are looked at; the rest is counted as `truncated`.
-/// Spec: RS-READ-04.
-pub const RUN_DIR_MAX_ENTRIES: usize = 100_000;
+/// Most entries of one run directory that are looked at; the rest is counted as `truncated`. Known
+/// writers make a few per step, and reading this many takes some hundredths of a second. Spec: RS-READ-04.
+pub const RUN_DIR_MAX_ENTRIES: usize = 30_000;
 /// Most steps of one status that are looked at.
 pub const MAX_STEPS: usize = 10_000;
 /// Most runs of asynchronous steps that are looked at for one workflow.

@@ -35,6 +35,7 @@ pub mod reconcile;
 pub mod recovery;
 pub mod replay;
 pub mod result;
+mod scan;
 pub mod segment;
 pub mod slot;
 pub mod startup;

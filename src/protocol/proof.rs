@@ -136,7 +136,7 @@ impl Proof {
             let records =
                 raw.array().ok_or_else(|| DecodeError::member("instances", "an array"))?;
             for (at, raw) in records.into_iter().enumerate() {
-                proof.instances.push(Instance::read(raw, &format!("instances[{at}]"))?);
+                proof.instances.push(Instance::read(raw, &format_args!("instances[{at}]"))?);
             }
         }
         if let Some(raw) = doc.get("resumeDisposition") {

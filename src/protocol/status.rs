@@ -113,10 +113,14 @@ pub struct StepView {
     pub ended_at_ms: Option<i64>,
 }
 
+/// Where a text is cut: nothing that decides anything is that long, and a view is copied.
+const LONGEST_TEXT_BYTES: usize = 64 << 10;
+
 /// Reads members with a needed type, noting each mismatch.
 struct Members<'d, 'a> {
     doc: &'d Document<'a>,
-    prefix: String,
+    /// The step, when the members are those of one.
+    step: Option<usize>,
     damage: Vec<DecodeError>,
 }
 
@@ -127,12 +131,13 @@ impl<'a> Members<'_, 'a> {
     }
 
     fn note(&mut self, key: &str, expected: &'static str) {
-        self.damage.push(DecodeError::member(format!("{}{key}", self.prefix), expected));
+        let prefix = self.step.map_or(String::new(), |i| format!("steps[{i}]."));
+        self.damage.push(DecodeError::member(prefix + key, expected));
     }
 
     fn string(&mut self, key: &str) -> Option<String> {
         let raw = self.get(key)?;
-        let text = raw.string();
+        let text = raw.string_start(LONGEST_TEXT_BYTES);
         if text.is_none() {
             self.note(key, "a string");
         }
@@ -153,7 +158,8 @@ impl<'a> Members<'_, 'a> {
     }
 
     fn loose_string(&self, key: &str) -> Option<String> {
-        self.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned)
+        let text = self.get(key)?.string_start(LONGEST_TEXT_BYTES)?;
+        Some(text.into_owned())
     }
 }
 
@@ -161,7 +167,7 @@ impl StatusView {
     /// Reads the members that matter. Never fails: what is wrong is in [`StatusView::damage`].
     /// Spec: RS-STATUS-01, RS-STATUS-02.
     pub fn read(doc: &Document<'_>) -> Self {
-        let mut m = Members { doc, prefix: String::new(), damage: Vec::new() };
+        let mut m = Members { doc, step: None, damage: Vec::new() };
         let mut view = Self {
             run_id: m.string("runId"),
             session_id: m.string("sessionId"),
@@ -225,7 +231,7 @@ impl StatusView {
 
     fn read_steps(&mut self, m: &mut Members<'_, '_>) {
         let Some(raw) = m.get("steps") else { return };
-        let Some(elements) = raw.array() else {
+        let Some(elements) = raw.array_start(limits::MAX_STEPS + 1) else {
             m.note("steps", "an array");
             return;
         };
@@ -235,7 +241,7 @@ impl StatusView {
                 m.note(&format!("steps[{i}]"), "an object");
                 continue;
             };
-            let mut s = Members { doc: &step, prefix: format!("steps[{i}]."), damage: Vec::new() };
+            let mut s = Members { doc: &step, step: Some(i), damage: Vec::new() };
             self.has_requested_model |= s.get("requestedModel").is_some();
             self.has_attempted_models |= s.get("attemptedModels").is_some();
             for key in ["model", "thinking"] {

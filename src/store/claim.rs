@@ -44,19 +44,29 @@ pub(super) fn under<H: WriteHost, T>(
         _ => SlotError::Write(failed(host, pool, Step::Look, name, e)),
     })?;
     let text = take(host, &slot, name)?;
-    let done = if still_there(host, pool, name, &slot) {
-        work(&slot)
-    } else {
-        Err(SlotError::Changed("the slot was released meanwhile"))
+    let done = match still_there(host, pool, name, &slot) {
+        Ok(true) => work(&slot),
+        Ok(false) => Err(SlotError::Changed("the slot was released meanwhile")),
+        Err(e) => Err(e),
     };
     drop_claim(host, &slot, &text);
     done
 }
 
-fn still_there<H: WriteHost>(host: &H, pool: &H::Dir, name: &str, slot: &H::Dir) -> bool {
-    let opened = host.stat_dir(slot).map(|stat| stat.id);
-    let named = host.stat_at(pool, name.as_ref()).map(|stat| stat.id);
-    matches!((opened, named), (Ok(opened), Ok(named)) if opened == named)
+/// A look that fails says nothing about the slot, so it is an error and not a `false`.
+fn still_there<H: WriteHost>(
+    host: &H,
+    pool: &H::Dir,
+    name: &str,
+    slot: &H::Dir,
+) -> Result<bool, SlotError> {
+    let look = |e| SlotError::Write(failed(host, pool, Step::Look, name, e));
+    let opened = host.stat_dir(slot).map_err(look)?;
+    match host.stat_at(pool, name.as_ref()) {
+        Ok(named) => Ok(named.id == opened.id),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(look(e)),
+    }
 }
 
 fn take<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<String, SlotError> {

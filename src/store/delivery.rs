@@ -57,7 +57,7 @@ pub fn mark_delivered<H: WriteHost>(
     let other = |why: String| io::Error::other(why);
     // A pending result is the newer one (RS-RESULT-02).
     let pending =
-        directory::open_path(host, results, &path).map_err(|e| look(&names.session, e))?;
+        directory::open_path(host, results, &path).map_err(|e| look(&path.join("/"), e))?;
     let mut text = None;
     if let Some(pending) = &pending {
         text =

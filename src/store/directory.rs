@@ -8,6 +8,9 @@
 //! 4. check the open directory: of this user, and, if it was made here, with mode 0700;
 //! 5. in [`create_durable`], flush the parent, if it was made here.
 //!
+//! [`open_root`] opens the directory that everything else is relative to, and refuses one that others
+//! control.
+//!
 //! [`create_path`] does this for one component after the other. Each parent is flushed before the
 //! next component is made, so that after a power cut a directory that is there can be reached.
 //!
@@ -22,12 +25,49 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use crate::protocol::limits;
 
 use super::atomic::{DIR_MODE, Step, WriteError};
 use super::host::{FileKind, Host, Stat, WriteHost};
 use super::retry::RetryPolicy;
+
+/// Opens the root of a store for writing, by its path.
+///
+/// # Errors
+/// As the system says, and when the root is no place to write to: a link, which whoever made it may
+/// lead elsewhere; another user's; or one in which other users may rename what is written. The error
+/// says what to do. A root with the sticky bit is taken, because in it nobody renames what is not his.
+pub fn open_root<H: Host>(host: &H, path: &Path) -> io::Result<H::Dir> {
+    let refuse = |what: String| {
+        let why = format!("{} is not written to: {what}", path.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    };
+    let named = host.stat(path)?;
+    if named.kind == FileKind::Link {
+        return refuse("it is a symbolic link; name the directory that it leads to".to_owned());
+    }
+    let dir = host.open_dir(path)?;
+    let stat = host.stat_dir(&dir)?;
+    if stat.id != named.id {
+        return refuse("it was replaced while it was opened; try again".to_owned());
+    }
+    // Root may write into the store of another user.
+    if let Some(own) = host.system().uid.filter(|own| *own != 0 && *own != stat.uid) {
+        let uid = stat.uid;
+        return refuse(format!(
+            "it is owned by another user (uid {uid}, not {own}); set another root"
+        ));
+    }
+    if stat.mode & 0o022 != 0 && stat.mode & 0o1000 == 0 {
+        let mode = stat.mode & 0o7777;
+        return refuse(format!(
+            "other users may change it (mode {mode:04o}); set its mode to 0700"
+        ));
+    }
+    Ok(dir)
+}
 
 /// Whether a directory was made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

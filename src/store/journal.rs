@@ -3,7 +3,8 @@
 //! Ordered steps of [`append`]:
 //! 1. look at the size; if the line would lead above the bound, move the log aside first, so that the
 //!    log on disk is never above it;
-//! 2. open for appending, following no link; create with mode 0600;
+//! 2. open for appending, following no link; create with mode 0600, and set that mode where the umask
+//!    takes bits of the owner;
 //! 3. if the last byte is not a newline, the line of a writer that died is torn: begin with a newline,
 //!    so that only the torn line is lost and ours is not glued to it;
 //! 4. write the line and its newline with one call, which the system does not mix with others'.
@@ -48,14 +49,17 @@ pub fn append<H: WriteHost>(
     };
     debug_assert!(!line.contains('\n'), "a line is one line");
     let mut text = String::with_capacity(line.len() + 2);
+    let mut fresh = false;
     match host.read_at(dir, name.as_ref(), Part::Tail(1)) {
         Ok(tail) if tail.stat.bytes + line.len() as u64 >= max_bytes => {
             let aside = rotated_name(name);
             host.rename(dir, name.as_ref(), dir, aside.as_ref())
                 .map_err(|e| fail(Step::Rename, e))?;
+            fresh = true;
         }
         Ok(tail) if tail.bytes.last().is_some_and(|b| *b != b'\n') => text.push('\n'),
-        Ok(_) | Err(ReadError::Absent) => {}
+        Ok(_) => {}
+        Err(ReadError::Absent) => fresh = true,
         Err(ReadError::NotPlain(kind)) => {
             let why = format!("{} stands in its place", kind.name());
             return Err(fail(Step::Append, io::Error::new(io::ErrorKind::InvalidInput, why)));
@@ -67,14 +71,25 @@ pub fn append<H: WriteHost>(
     text.push('\n');
     let file =
         host.open_append(dir, name.as_ref(), FILE_MODE, true).map_err(|e| fail(Step::Append, e))?;
+    // A log that the umask closed to its owner could not be appended to a second time.
+    if fresh && FILE_MODE & host.umask() != 0 {
+        host.set_mode(&file, FILE_MODE).map_err(|e| fail(Step::SetMode, e))?;
+    }
     loop {
         match host.write(&file, text.as_bytes()) {
             Ok(n) if n == text.len() => return Ok(()),
             // The rest would no longer be one call: another writer's line may stand between. Half a
             // line is torn, which every reader knows.
-            Ok(_) => return Err(fail(Step::Append, io::ErrorKind::WriteZero.into())),
+            Ok(_) => return Err(fail(Step::Append, cut_short(host, dir, text.len()))),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(fail(Step::Append, e)),
         }
     }
+}
+
+/// The error of a write that took a part. A full disk says so only at the next call, which is not
+/// made, so the free room is asked for.
+fn cut_short<H: WriteHost>(host: &H, dir: &H::Dir, wanted_bytes: usize) -> io::Error {
+    let full = host.space(dir).is_some_and(|space| space.free_bytes < wanted_bytes as u64);
+    if full { io::ErrorKind::StorageFull.into() } else { io::ErrorKind::WriteZero.into() }
 }

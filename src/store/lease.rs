@@ -185,7 +185,7 @@ pub fn acquire<H: WriteHost>(
     }
     if let Err(e) = host.sync_dir(&root) {
         // Not acknowledged, so it must not stand in anybody's way either.
-        let e = failed(host, &root, Step::FlushDirectory, &id, e);
+        let e = failed(host, &root, Step::FlushDirectory, &id, e).below(layout::LEASES_DIR);
         let _ = lock_dir::discard(host, &root, &id, &released_name(host, &id));
         return Err(e.into());
     }
@@ -202,7 +202,9 @@ fn contend<H: WriteHost>(
 ) -> Result<(), AcquireError> {
     let mut refusal = None;
     for _ in 0..MAX_ATTEMPTS {
-        let state = look(host, root, id);
+        // A lease that merely could not be looked at is no reason to tell anybody to remove it.
+        let state = look_or_say(host, root, id)
+            .map_err(|(_, e)| failed(host, root, Step::Look, id, e).below(layout::LEASES_DIR))?;
         let staleness = match &state {
             LeaseState::Owned(owner) => {
                 // Its answer holds only for the owner that was asked about: see step 4.
@@ -223,13 +225,21 @@ fn contend<H: WriteHost>(
                         why: "its directory has no owner record".to_owned(),
                     });
                 }
-                Err(e) => return Err(failed(host, root, Step::Rename, id, e).into()),
+                Err(e) => {
+                    return Err(failed(host, root, Step::Rename, id, e)
+                        .below(layout::LEASES_DIR)
+                        .into());
+                }
             },
             Acquisition::Reclaim { tombstone } => {
                 match lock_rename(host, root, id, &tombstone) {
                     Ok(()) => set_aside.push(tombstone),
                     Err(e) if is_taken(&e) || e.kind() == io::ErrorKind::NotFound => {}
-                    Err(e) => return Err(failed(host, root, Step::Rename, id, e).into()),
+                    Err(e) => {
+                        return Err(failed(host, root, Step::Rename, id, e)
+                            .below(layout::LEASES_DIR)
+                            .into());
+                    }
                 }
                 refusal = held(state, "its tombstone is taken");
             }
@@ -326,27 +336,40 @@ pub fn inspect<H: Host>(host: &H, temp: &H::Dir, id: &str) -> LeaseState {
 }
 
 fn look<H: Host>(host: &H, root: &H::Dir, id: &str) -> LeaseState {
+    look_or_say(host, root, id).unwrap_or_else(|(state, _)| state)
+}
+
+/// As [`look`], with the error of the system beside the state when one was the reason for it.
+fn look_or_say<H: Host>(
+    host: &H,
+    root: &H::Dir,
+    id: &str,
+) -> Result<LeaseState, (LeaseState, io::Error)> {
     let dir = match host.open_dir_at(root, id.as_ref()) {
         Ok(dir) => dir,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return LeaseState::Free,
-        Err(_) => {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(LeaseState::Free),
+        Err(e) => {
             let directory =
                 host.stat_at(root, id.as_ref()).is_ok_and(|stat| stat.kind == FileKind::Directory);
             let member = if directory { "the directory" } else { "the lease" };
             let error = DecodeError::member(member, "a directory that can be opened");
-            return LeaseState::Unreadable(error);
+            return Err((LeaseState::Unreadable(error), e));
         }
     };
     let part = Part::All(limits::SIDECAR_MAX_BYTES);
     let owner = match host.read_at(&dir, layout::OWNER.as_ref(), part) {
         Ok(read) => Document::from_bytes(&read.bytes).and_then(|doc| LeaseOwner::read(&doc)),
-        Err(ReadError::Absent) => return LeaseState::of(true, None),
+        Err(ReadError::Absent) => return Ok(LeaseState::of(true, None)),
         Err(ReadError::TooLarge { bytes, limit_bytes, .. }) => {
             Err(DecodeError::TooLarge { bytes, limit_bytes })
         }
-        Err(_) => Err(DecodeError::member(layout::OWNER, "a plain file that can be read")),
+        Err(other) => {
+            let owner = Err(DecodeError::member(layout::OWNER, "a plain file that can be read"));
+            let state = LeaseState::of(true, Some(owner));
+            return if let ReadError::Io(e) = other { Err((state, e)) } else { Ok(state) };
+        }
     };
-    LeaseState::of(true, Some(owner))
+    Ok(LeaseState::of(true, Some(owner)))
 }
 
 /// What the owner says about its separate writer.
@@ -411,10 +434,16 @@ pub fn update_writer<H: WriteHost>(
         host.open_dir_at(&root, lease.id.as_ref())
     };
     // The handle keeps meaning this directory: were it set aside now, the write would go with it.
-    let dir = open().map_err(|_| HeldError::NotOurs)?;
+    let dir = open().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => HeldError::NotOurs,
+        _ => {
+            HeldError::Write(failed(host, temp, Step::Look, &lease.id, e).below(layout::LEASES_DIR))
+        }
+    })?;
     let part = Part::All(limits::SIDECAR_MAX_BYTES);
     let read = host.read_at(&dir, layout::OWNER.as_ref(), part).map_err(|e| match e {
         ReadError::Absent => HeldError::NotOurs,
+        ReadError::Io(e) => HeldError::Write(failed(host, &dir, Step::Look, layout::OWNER, e)),
         other => HeldError::Unreadable(format!("cannot be read ({other:?})")),
     })?;
     let unreadable = |e: DecodeError| HeldError::Unreadable(format!("is damaged: {e}"));
@@ -475,11 +504,14 @@ pub fn release<H: WriteHost>(
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Released::NotOurs),
         Err(e) => return Err(failed(host, temp, Step::Look, layout::LEASES_DIR, e)),
     };
-    match look(host, &root, id) {
-        LeaseState::Owned(owner) if owner.token == token => {}
-        _ => return Ok(Released::NotOurs),
+    match look_or_say(host, &root, id) {
+        Ok(LeaseState::Owned(owner)) if owner.token == token => {}
+        Ok(_) => return Ok(Released::NotOurs),
+        // It may be ours all the same.
+        Err((_, e)) => return Err(failed(host, &root, Step::Look, id, e).below(layout::LEASES_DIR)),
     }
-    let litter = lock_dir::discard(host, &root, id, &released_name(host, id))?;
+    let litter = lock_dir::discard(host, &root, id, &released_name(host, id))
+        .map_err(|e| e.below(layout::LEASES_DIR))?;
     Ok(Released::Free { litter })
 }
 

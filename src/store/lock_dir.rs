@@ -20,8 +20,9 @@ use crate::protocol::layout;
 use crate::protocol::process::RecordedIdentity;
 
 use super::atomic::{DIR_MODE, FILE_MODE, Step, WriteError, is_capacity, write_all};
+use super::directory;
 use super::host::{FileKind, Host, WriteHost};
-use super::retry::Attempts;
+use super::retry::{Attempts, RetryPolicy};
 
 /// Deepest nesting that [`remove_tree`] enters: a lock directory holds files only.
 const MAX_DEPTH: u32 = 8;
@@ -40,7 +41,7 @@ pub(super) fn failed<H: WriteHost>(
     WriteError { step, name: name.to_owned(), attempts, free_bytes, cleanup: None, source }
 }
 
-/// Opens a directory of a directory, creating it with mode 0700 if it is not there.
+/// Opens a directory of this user, creating it with mode 0700 if it is not there.
 ///
 /// The parent is flushed also when the directory was there: whoever made it may have died before its
 /// own flush, and what is acknowledged below must not be lost with it.
@@ -49,13 +50,19 @@ pub(super) fn ensure<H: WriteHost>(
     parent: &H::Dir,
     name: &str,
 ) -> Result<H::Dir, WriteError> {
-    match host.create_dir(parent, name.as_ref(), DIR_MODE) {
-        Ok(()) => {}
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(failed(host, parent, Step::CreateDirectory, name, e)),
-    }
+    let (dir, _) = directory::create(host, parent, name, &RetryPolicy::never())?;
     host.sync_dir(parent).map_err(|e| failed(host, parent, Step::FlushDirectory, name, e))?;
-    open(host, parent, name)
+    Ok(dir)
+}
+
+/// Makes a directory with mode 0700. A umask that takes bits of the owner is overruled: without them
+/// not even the owner could open it.
+fn create_private<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> io::Result<()> {
+    host.create_dir(parent, name.as_ref(), DIR_MODE)?;
+    if DIR_MODE & host.umask() != 0 {
+        host.set_dir_mode(parent, name.as_ref(), DIR_MODE)?;
+    }
+    Ok(())
 }
 
 fn open<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> Result<H::Dir, WriteError> {
@@ -74,7 +81,7 @@ pub(super) fn build<H: WriteHost>(
 ) -> Result<(), WriteError> {
     // The name holds a token of this caller alone: what stands there is its own earlier attempt.
     remove_tree(host, parent, name).map_err(|e| failed(host, parent, Step::Remove, name, e))?;
-    host.create_dir(parent, name.as_ref(), DIR_MODE)
+    create_private(host, parent, name)
         .map_err(|e| failed(host, parent, Step::CreateDirectory, name, e))?;
     let filled = open(host, parent, name).and_then(|dir| fill(host, &dir, name, owner_text));
     if let Err(mut e) = filled {

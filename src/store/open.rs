@@ -7,7 +7,8 @@
 //! What goes wrong with a part of the store becomes a [`StoreProblem`], not an error: the runs that
 //! can be read are read.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub struct RunsRoot<H: Host> {
     /// The root run, when the runs in it are nested.
     pub nested_under: Option<String>,
     pub(super) active_index: Option<H::Dir>,
+    /// Names in the active index when the store was opened; `None` when they are too many to keep.
+    pub(super) marked: Option<HashSet<OsString>>,
     pub(super) results: Vec<usize>,
     pub(super) owner: ExpectedOwner,
 }
@@ -79,7 +82,7 @@ pub enum Opened<'h, H: Host> {
     /// A whole store or one runs root.
     Store(Store<'h, H>),
     /// One run directory: its store, the index of its runs root, its name.
-    Run(Store<'h, H>, usize, std::ffi::OsString),
+    Run(Store<'h, H>, usize, OsString),
 }
 
 /// How the three kinds of path are told apart.
@@ -243,7 +246,7 @@ impl<'h, H: Host> Store<'h, H> {
     fn open_run(
         host: &'h H,
         runs: &Path,
-        name: std::ffi::OsString,
+        name: OsString,
         now_ms: i64,
         times: Times,
     ) -> io::Result<Opened<'h, H>> {
@@ -314,6 +317,7 @@ impl<'h, H: Host> Store<'h, H> {
     ) {
         let host = self.host;
         let active_index = host.open_dir_at(&dir, layout::ACTIVE_INDEX.as_ref()).ok();
+        let marked = active_index.as_ref().and_then(|index| names_in(host, index));
         let owner = match host.stat_dir(&dir) {
             Ok(stat) => {
                 if let Some(what) = self.owner.objection(&stat) {
@@ -344,6 +348,7 @@ impl<'h, H: Host> Store<'h, H> {
             split,
             nested_under,
             active_index,
+            marked,
             results,
             owner,
         });
@@ -440,6 +445,20 @@ impl<'h, H: Host> Store<'h, H> {
     }
 }
 
+/// The names in a directory; `None` when it cannot be listed to its end or has too many.
+fn names_in<H: Host>(host: &H, dir: &H::Dir) -> Option<HashSet<OsString>> {
+    let mut names = HashSet::new();
+    let listed = host.list(dir, &mut |entry| {
+        names.insert(entry.name);
+        if names.len() <= limits::MAX_SMALL_RECORDS {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    (listed.is_ok() && names.len() <= limits::MAX_SMALL_RECORDS).then_some(names)
+}
+
 /// Whether the last part of a path is the name of a runs root, or of a fallback of it.
 fn is_runs_root_name(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
@@ -531,7 +550,7 @@ impl<H: Host> RunsRoot<H> {
     pub fn each_name(
         &self,
         host: &H,
-        each: &mut dyn FnMut(std::ffi::OsString, Option<FileKind>) -> ControlFlow<()>,
+        each: &mut dyn FnMut(OsString, Option<FileKind>) -> ControlFlow<()>,
     ) -> io::Result<()> {
         host.list(&self.dir, &mut |entry| {
             let bytes = entry.name.as_encoded_bytes();

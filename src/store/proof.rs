@@ -226,6 +226,9 @@ pub fn finalise<H: WriteHost>(
 ) -> Result<Finalised, ProofError> {
     for _ in 0..MAX_ATTEMPTS {
         let evidence = Gathered::gather(host, place, Some(&witness.close.id));
+        let evidence = evidence.map_err(|e| {
+            ProofError::Write(failed(host, place.run_dir, Step::Look, layout::PROOF, e))
+        })?;
         let decision = evidence.decide(place.run_id.as_str(), &witness.close);
         if !decision.write {
             // Only a proof that is valid as it stands has consequences: what merely reads as
@@ -253,7 +256,7 @@ pub fn finalise<H: WriteHost>(
 /// `None` when there is no valid final proof of this run; then nothing is changed. It never writes a
 /// proof.
 pub fn complete<H: WriteHost>(host: &H, place: &RunPlace<'_, H::Dir>) -> Option<Finalised> {
-    let evidence = Gathered::gather(host, place, None);
+    let evidence = Gathered::gather(host, place, None).ok()?;
     let text = evidence.valid_text()?;
     let proof = evidence.existing.as_ref()?.proof.clone();
     let row = if proof.state == ProofState::Observed { "F-1" } else { "F-2" };
@@ -314,8 +317,15 @@ enum Lease {
 }
 
 impl Gathered {
-    fn gather<H: Host>(host: &H, place: &RunPlace<'_, H::Dir>, instance_id: Option<&str>) -> Self {
-        let existing = existing(host, place, instance_id);
+    /// # Errors
+    /// When the system fails at the proof. Nothing is known then of whether one is there, and neither
+    /// "there is none" nor "there is a bad one" may be concluded from it.
+    fn gather<H: Host>(
+        host: &H,
+        place: &RunPlace<'_, H::Dir>,
+        instance_id: Option<&str>,
+    ) -> io::Result<Self> {
+        let existing = existing(host, place, instance_id)?;
         let read = read(host, place.run_dir, layout::CANDIDATE, limits::SIDECAR_MAX_BYTES);
         let candidate = read.map(|read| {
             let decode = |read: FileRead| {
@@ -343,7 +353,7 @@ impl Gathered {
         };
         let (status_state, status_session) = status.unwrap_or_default();
         let session_exists = named.or(status_session).is_some_and(|file| exists(host, &file));
-        Self { existing, candidate, session_id, lease, status_state, session_exists }
+        Ok(Self { existing, candidate, session_id, lease, status_state, session_exists })
     }
 
     fn candidate(&self) -> Option<&Candidate> {
@@ -387,7 +397,11 @@ fn read<H: Host>(
     name: &str,
     limit_bytes: u64,
 ) -> Option<Result<FileRead, String>> {
-    match host.read_at(dir, name.as_ref(), Part::All(limit_bytes)) {
+    in_words(name, host.read_at(dir, name.as_ref(), Part::All(limit_bytes)))
+}
+
+fn in_words(name: &str, read: Result<FileRead, ReadError>) -> Option<Result<FileRead, String>> {
+    match read {
         Ok(read) => Some(Ok(read)),
         Err(ReadError::Absent) => None,
         Err(ReadError::NotPlain(kind)) => Some(Err(format!("{name} is {}", kind.name()))),
@@ -402,12 +416,20 @@ fn existing<H: Host>(
     host: &H,
     place: &RunPlace<'_, H::Dir>,
     instance_id: Option<&str>,
-) -> Option<Existing> {
+) -> io::Result<Option<Existing>> {
     let run_id = Some(place.run_id.as_str());
     let failed = |why| Proof::write_failed(run_id, instance_id, place.run_id.as_str(), why);
-    let read = match read(host, place.run_dir, layout::PROOF, limits::SIDECAR_MAX_BYTES)? {
-        Ok(read) => read,
-        Err(why) => return Some(Existing { proof: failed(why), text: None, stat: None }),
+    let part = Part::All(limits::SIDECAR_MAX_BYTES);
+    let read = match host.read_at(place.run_dir, layout::PROOF.as_ref(), part) {
+        Err(ReadError::Io(e)) => return Err(e),
+        read => in_words(layout::PROOF, read),
+    };
+    let read = match read {
+        None => return Ok(None),
+        Some(Ok(read)) => read,
+        Some(Err(why)) => {
+            return Ok(Some(Existing { proof: failed(why), text: None, stat: None }));
+        }
     };
     let parsed = Document::from_bytes(&read.bytes)
         .and_then(|doc| Ok((Proof::read(&doc)?, doc.source().trim_ascii().to_owned())));
@@ -415,10 +437,10 @@ fn existing<H: Host>(
         proof.check_identity(run_id, instance_id).map(|()| (proof, text))
     });
     let stat = Some(read.stat);
-    Some(match checked {
+    Ok(Some(match checked {
         Ok((proof, text)) => Existing { proof, text: Some(text), stat },
         Err(why) => Existing { proof: failed(why), text: None, stat },
-    })
+    }))
 }
 
 /// `state` and `sessionFile` of a status that reads.

@@ -331,7 +331,7 @@ pub fn promote<H: WriteHost>(
 ) -> Result<Place, WriteError> {
     let path = [layout::RESULT_PENDING, &names.session];
     let pending = directory::open_path(host, results, &path)
-        .map_err(|e| WriteError::of(host, results, Step::Look, &names.session, e))?;
+        .map_err(|e| WriteError::of(host, results, Step::Look, &path.join("/"), e))?;
     let Some(pending) = pending else {
         return Ok(match host.stat_at(results, names.file.as_ref()) {
             Ok(stat) if stat.kind == FileKind::Regular => Place::Public,

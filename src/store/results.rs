@@ -91,23 +91,24 @@ impl<H: Host> ResultsRoot<H> {
     ) -> FoundResults {
         let run_id = wanted.run_id;
         let mut results = Vec::new();
-        let mut look = |dir: &H::Dir, name: &str, place, label: String| {
+        let mut look = |dir: &H::Dir, name: &str, place, label: &dyn Fn() -> String| {
             let (fact, _) = payload(host, dir, name, owner);
             if fact.is_there() {
-                results.push(ResultFact { place, path: label, fact });
+                results.push(ResultFact { place, path: label(), fact });
             }
         };
         if let Some(pending) = &self.pending {
             for (session, file) in pending_names(run_id, wanted.session) {
                 if let Ok(dir) = host.open_dir_at(pending, session.as_ref()) {
-                    let label = self.pending_label(&session, &file);
-                    look(&dir, &file, ResultPlace::Pending, label);
+                    let label = || self.pending_label(&session, &file);
+                    look(&dir, &file, ResultPlace::Pending, &label);
                 }
             }
         }
         let public = format!("{run_id}.json");
         if public.len() <= limits::NAME_MAX_BYTES {
-            look(&self.dir, &public, ResultPlace::Public, format!("{}/{public}", self.label));
+            let label = || format!("{}/{public}", self.label);
+            look(&self.dir, &public, ResultPlace::Public, &label);
         }
         if let Some(session) = wanted.session.filter(|_| by_content) {
             let strays = self.strays.get_or_init(|| self.find_strays(host, owner));

@@ -270,11 +270,12 @@ fn released_name<H: WriteHost>(host: &H, name: &str) -> String {
 }
 
 /// The record in a slot and its text.
-fn record<H: Host>(host: &H, slot: &H::Dir) -> Result<(SlotOwner, String), SlotError> {
+fn record<H: WriteHost>(host: &H, slot: &H::Dir) -> Result<(SlotOwner, String), SlotError> {
     let unreadable = |why: String| SlotError::Unreadable(why);
     let part = Part::All(limits::SIDECAR_MAX_BYTES);
     let read = host.read_at(slot, layout::OWNER.as_ref(), part).map_err(|e| match e {
         ReadError::Absent => unreadable("is not there".to_owned()),
+        ReadError::Io(e) => SlotError::Write(failed(host, slot, Step::Look, layout::OWNER, e)),
         other => unreadable(format!("cannot be read ({other:?})")),
     })?;
     let damaged = |e| SlotError::Unreadable(format!("is damaged: {e}"));
@@ -284,7 +285,7 @@ fn record<H: Host>(host: &H, slot: &H::Dir) -> Result<(SlotOwner, String), SlotE
 }
 
 /// The record of a slot, if it is still the expected one. Asked under the claim only.
-fn expected<H: Host>(
+fn expected<H: WriteHost>(
     host: &H,
     slot: &H::Dir,
     owner: &SlotOwner,
@@ -351,7 +352,10 @@ pub fn release<H: WriteHost>(
 #[derive(Debug)]
 pub enum RolledBack {
     /// A fresh slot was released.
-    Released,
+    Released {
+        /// Why something is left under a private name, if so.
+        litter: Option<io::Error>,
+    },
     /// A transferred slot has its previous owner again.
     Restored,
     /// It is bound, so it stays.
@@ -406,8 +410,8 @@ fn roll_back_if<H: WriteHost>(
             return Ok(RolledBack::Bound);
         }
         let Some(previous) = &held.previous else {
-            lock_dir::discard(host, &pool, &name, &released_name(host, &name))?;
-            return Ok(RolledBack::Released);
+            let litter = lock_dir::discard(host, &pool, &name, &released_name(host, &name))?;
+            return Ok(RolledBack::Released { litter });
         };
         let options = Options::new(Durability::Durable);
         atomic::replace(host, slot, layout::OWNER, previous.as_bytes(), &options)?;
@@ -491,29 +495,47 @@ fn slot_of<H: WriteHost>(
     session_id: &str,
     run_id: &str,
 ) -> Result<Option<SlotOwner>, SlotError> {
-    let owners = owners(host, temp, session_id)?;
-    Ok(owners.into_iter().find(|owner| owner.run_id == run_id))
+    let (owners, unseen) = owners(host, temp, session_id)?;
+    match (owners.into_iter().find(|owner| owner.run_id == run_id), unseen) {
+        (Some(owner), _) => Ok(Some(owner)),
+        // It may be the one that could not be seen.
+        (None, Some(e)) => Err(e),
+        (None, None) => Ok(None),
+    }
 }
 
-/// Every valid owner of a pool that agrees with the names of pool and slot. Facts K-32.
+/// Every valid owner of a pool that agrees with the names of pool and slot, and the first error of the
+/// system that kept one from being seen. Facts K-32.
 fn owners<H: WriteHost>(
     host: &H,
     temp: &H::Dir,
     session_id: &str,
-) -> Result<Vec<SlotOwner>, SlotError> {
+) -> Result<(Vec<SlotOwner>, Option<SlotError>), SlotError> {
     let pool = match pool_of(host, temp, session_id) {
         Ok(pool) => pool,
-        Err(SlotError::Changed(_)) => return Ok(Vec::new()),
+        Err(SlotError::Changed(_)) => return Ok((Vec::new(), None)),
         Err(e) => return Err(e),
     };
     let key = pool_name(session_id);
     let numbers = occupied_in(host, &pool)
         .map_err(|e| failed(host, &pool, Step::Look, layout::CAPACITY_DIR, e))?;
-    let mut owners = Vec::new();
+    let (mut owners, mut unseen) = (Vec::new(), None);
     for number in numbers.into_iter().flatten() {
-        let Ok(slot) = host.open_dir_at(&pool, slot_name(number).as_ref()) else { continue };
-        // A slot without a valid owner is occupied and nobody's: it is left alone.
-        let Ok((owner, _)) = record(host, &slot) else { continue };
+        let name = slot_name(number);
+        let found = match host.open_dir_at(&pool, name.as_ref()) {
+            Ok(slot) => record(host, &slot),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => Err(failed(host, &pool, Step::Look, &name, e).into()),
+        };
+        let owner = match found {
+            Ok((owner, _)) => owner,
+            Err(e @ SlotError::Write(_)) => {
+                unseen = unseen.or(Some(e));
+                continue;
+            }
+            // A slot without a valid owner is occupied and nobody's: it is left alone.
+            Err(_) => continue,
+        };
         if owner.owner_session_key == key
             && owner.owner_session_id == session_id
             && owner.slot == number
@@ -521,7 +543,7 @@ fn owners<H: WriteHost>(
             owners.push(owner);
         }
     }
-    Ok(owners)
+    Ok((owners, unseen))
 }
 
 /// What a reconciliation did.
@@ -548,7 +570,7 @@ pub fn reconcile<H: WriteHost>(
     judge: impl Fn(&SlotOwner) -> SlotVerdict,
 ) -> Result<Reconciled, SlotError> {
     let mut done = Reconciled::default();
-    for owner in owners(host, temp, session_id)? {
+    for owner in owners(host, temp, session_id)?.0 {
         if !judge(&owner).release {
             continue;
         }

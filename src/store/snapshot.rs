@@ -277,7 +277,11 @@ impl<H: Host> Store<'_, H> {
             look.document(&RunEntry::Confirm, layout::STARTUP_CONFIRM, start, &mut None, control);
         e.proceed =
             look.document(&RunEntry::Proceed, layout::STARTUP_PROCEED, start, &mut None, control);
-        (e.events, e.events_mode) = look.events(depth);
+        // A proven end is told by the last lines; what has not ended may have begun long ago.
+        let ended =
+            e.status.value().and_then(StatusView::known_state).is_some_and(|s| s.is_terminal());
+        let short = depth == Depth::Row && ended && e.proof.value().is_some();
+        (e.events, e.events_mode) = look.events(short);
         for (entry, name) in [
             (RunEntry::Control, layout::CONTROL_DIR),
             (RunEntry::AppendRequests, layout::APPEND_REQUESTS_DIR),
@@ -319,12 +323,17 @@ impl<H: Host> Store<'_, H> {
                 fact,
             });
         }
+        let state = e.status.value().and_then(StatusView::known_state);
+        let open = state.is_none_or(|s| s.is_active());
         if let Some(index) = &runs.active_index {
             e.marker.index_exists = true;
-            e.marker.marker_mtime_ms =
-                host.stat_at(index, OsStr::new(&e.run_id)).ok().map(|s| s.mtime_ms);
+            // A run that has ended gets no marker any more, so one that had none when the store was
+            // opened needs no look.
+            let name = OsStr::new(&e.run_id);
+            if open || runs.marked.as_ref().is_none_or(|marked| marked.contains(name)) {
+                e.marker.marker_mtime_ms = host.stat_at(index, name).ok().map(|s| s.mtime_ms);
+            }
         }
-        let open = e.status.value().and_then(StatusView::known_state).is_none_or(|s| s.is_active());
         if open {
             for name in &listing.output_logs {
                 let stat = host.stat_at(dir, OsStr::new(name));
@@ -535,17 +544,14 @@ impl<H: Host> Look<'_, H> {
         fact
     }
 
-    /// The summary of the log and its permission bits.
-    fn events(&mut self, depth: Depth) -> (Option<EventSummary>, u32) {
+    /// The summary of the log, or of its last lines, and its permission bits.
+    fn events(&mut self, short: bool) -> (Option<EventSummary>, u32) {
         let Some(kind) = self.listing.kind(&RunEntry::Events) else { return (None, 0) };
         if let Some(kind) = kind.filter(|k| *k != FileKind::Regular) {
             self.unsafe_things.push((layout::EVENTS.to_owned(), read::describe(kind)));
             return (None, 0);
         }
-        let tail = match depth {
-            Depth::Full => limits::EVENTS_TAIL_BYTES,
-            Depth::Row => limits::EVENTS_ROW_TAIL_BYTES,
-        };
+        let tail = if short { limits::EVENTS_ROW_TAIL_BYTES } else { limits::EVENTS_TAIL_BYTES };
         match read::bytes::<H, ()>(
             self.host,
             self.dir,

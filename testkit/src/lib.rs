@@ -15,6 +15,7 @@
 )]
 
 pub mod case;
+pub mod driver;
 pub mod fault;
 pub mod peer_runs;
 pub mod process;

@@ -2,11 +2,17 @@
 
 #![cfg(unix)]
 #![expect(clippy::print_stdout, reason = "the counts of an exploration are shown with --nocapture")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests look at real trees and run programs from outside the store"
+)]
 
 mod advisory;
 mod atomic;
 mod deferred;
 mod directory;
+mod full_disk;
+mod hammer;
 mod journal;
 mod lease;
 mod markers;
@@ -15,3 +21,5 @@ mod publish;
 mod reserve;
 mod sidecar;
 mod slot;
+mod states;
+mod strace;

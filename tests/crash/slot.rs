@@ -133,7 +133,7 @@ fn transferred(host: &FaultHost) {
 
 fn rolled_back(host: &FaultHost) {
     let done = rollback(host, &0, &take_over(host)).expect("ours");
-    assert!(matches!(done, RolledBack::Released), "{done:?}");
+    assert!(matches!(done, RolledBack::Released { litter: None }), "{done:?}");
 }
 
 fn is_run_1(owner: Option<&SlotOwner>) -> bool {
@@ -422,7 +422,7 @@ fn a_roll_back_follows_what_was_bound() {
     let other = rollback_before_proceed(&host, &0, &slot, "j");
     assert!(matches!(other, Ok(RolledBack::Bound)), "{other:?}");
     let own = rollback_before_proceed(&host, &0, &slot, "i");
-    assert!(matches!(own, Ok(RolledBack::Released)), "{own:?}");
+    assert!(matches!(own, Ok(RolledBack::Released { litter: None })), "{own:?}");
     assert!(matches!(rollback(&host, &0, &slot), Err(SlotError::Changed(_))), "once");
     // Memory is bound, the file is not: binding failed on the way to the disk.
     let host = FaultHost::new();
@@ -433,7 +433,7 @@ fn a_roll_back_follows_what_was_bound() {
     bind(&host, &0, &mut slot, "i", 5).expect_err("the disk is full");
     assert!(matches!(rollback(&host, &0, &slot), Ok(RolledBack::Bound)), "memory counts");
     let own = rollback_before_proceed(&host, &0, &slot, "i");
-    assert!(matches!(own, Ok(RolledBack::Released)), "{own:?}");
+    assert!(matches!(own, Ok(RolledBack::Released { litter: None })), "{own:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 )]
 
 mod advisory;
+mod arbitrary;
 mod arbitrary_patch;
 mod ask;
 mod cases;
@@ -20,6 +21,7 @@ mod live;
 mod locks_real;
 mod nested;
 mod peer_runs;
+mod permissions;
 mod race;
 mod read_only;
 mod reserve;
@@ -32,3 +34,4 @@ mod vectors_locks;
 mod vectors_names;
 mod vectors_status;
 mod vectors_writes;
+mod walk;

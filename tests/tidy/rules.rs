@@ -181,8 +181,9 @@ pub(crate) fn declared(files: &[File]) -> Vec<String> {
         let is_crate = ["main.rs", "lib.rs"]
             .iter()
             .any(|name| folders.iter().any(|folder| file.path == format!("{folder}{name}")));
-        let is_bin =
-            file.path.starts_with("src/bin/") || file.path.starts_with("conformance/src/bin/");
+        let is_bin = ["src/bin/", "conformance/src/bin/", "testkit/src/bin/"]
+            .iter()
+            .any(|folder| file.path.starts_with(folder));
         if is_crate || is_bin || !folders.iter().any(|folder| file.path.starts_with(folder)) {
             continue;
         }

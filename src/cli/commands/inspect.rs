@@ -11,7 +11,7 @@ use runstore::inspect::{
     StoreReport, Summary, find,
 };
 use runstore::protocol::Word as _;
-use runstore::store::{Depth, Host as _, Opened, RealHost, Snapshot, Store};
+use runstore::store::{Depth, Host as _, Opened, RealHost, Store};
 
 use crate::cli::args::{Format, InspectArgs};
 use crate::cli::exit_code::Code;
@@ -42,13 +42,13 @@ struct Answer<'o> {
 const ORPHANS_COMPARED: usize = 10_000;
 
 impl Answer<'_> {
-    fn take(&mut self, snapshot: &Snapshot, report: RunReport, host: &RealHost) -> ControlFlow<()> {
+    fn take(&mut self, report: RunReport, host: &RealHost) -> ControlFlow<()> {
         self.progress(host);
         if !self.filter.wants(&report) {
             return ControlFlow::Continue(());
         }
         self.code = self.code.worse(Code::of_report(&report));
-        self.summary.count(&report, snapshot.evidence.temp.count);
+        self.summary.count(&report);
         let room = self.orphan_ends.len() < ORPHANS_COMPARED;
         if let Some(at) = report.last_evidence_ms.filter(|_| room && report.verdict == "orphaned") {
             self.orphan_ends.push((at, report.run_id.clone()));
@@ -166,14 +166,14 @@ fn one_run(
     answer: &mut Answer<'_>,
 ) -> Result<(), Failure> {
     let mut inspection = Inspection::new(store, Depth::Full);
-    let Some((snapshot, report)) = inspection.one(root, name, None) else {
+    let Some((_, report)) = inspection.one(root, name, None) else {
         return Err(Failure::user(
             Code::NOT_FOUND,
             format!("there is nothing at {}", path.display()),
         ));
     };
     let run_id = report.run_id.clone();
-    let _ = answer.take(&snapshot, report, store.host());
+    let _ = answer.take(report, store.host());
     let own = |id: &Option<String>| id.as_deref() == Some(&run_id);
     answer.slots.extend(inspection.slots(None).into_iter().filter(|s| own(&s.run_id)));
     answer
@@ -188,8 +188,7 @@ fn whole_store(store: &Store<'_, RealHost>, answer: &mut Answer<'_>) {
     }
     let mut inspection = Inspection::new(store, Depth::Full);
     let mut problems = Vec::new();
-    inspection
-        .each(&mut |snapshot, report| answer.take(&snapshot, report, store.host()), &mut problems);
+    inspection.each(&mut |report| answer.take(report, store.host()), &mut problems);
     problems.extend(inspection.orphan_markers());
     problems.extend(inspection.route_problems());
     for problem in &problems {
@@ -256,9 +255,9 @@ fn by_id(
                 }
             };
             for place in found {
-                if let Some((snapshot, report)) = inspection.one(place.root, &place.name, None) {
+                if let Some((_, report)) = inspection.one(place.root, &place.name, None) {
                     missing.retain(|m| *m != id);
-                    let _ = answer.take(&snapshot, report, host);
+                    let _ = answer.take(report, host);
                 }
             }
         }

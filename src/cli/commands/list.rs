@@ -34,13 +34,19 @@ impl Rows<'_> {
         self.summary.total >= self.limit as u64
     }
 
+    /// Looks no further than the output needs.
+    fn inspection<'s, 'h>(&self, store: &'s Store<'h, RealHost>) -> Inspection<'s, 'h, RealHost> {
+        let inspection = Inspection::new(store, Depth::Row);
+        if self.args.common.format == Format::Text { inspection.brief() } else { inspection }
+    }
+
     fn take(&mut self, report: RunReport) -> ControlFlow<()> {
         let active = matches!(report.recorded_state.as_deref(), Some("queued" | "running"));
         if !self.filter.wants(&report) || (self.args.active && !active) {
             return ControlFlow::Continue(());
         }
         self.code = self.code.worse(Code::of_report(&report));
-        self.summary.count(&report, 0);
+        self.summary.count(&report);
         if let Err(failure) = self.write(report) {
             self.failed = Some(failure);
             return ControlFlow::Break(());
@@ -95,9 +101,7 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
         }
         match super::open(&host, path, &args.common)? {
             Opened::Run(store, root, name) => {
-                if let Some((_, report)) =
-                    Inspection::new(&store, Depth::Row).one(root, &name, None)
-                {
+                if let Some((_, report)) = rows.inspection(&store).one(root, &name, None) {
                     let _ = rows.take(report);
                 }
             }
@@ -105,8 +109,7 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
                 problems.extend(store.problems.iter().map(ProblemReport::new));
                 if args.all {
                     let mut met = Vec::new();
-                    Inspection::new(&store, Depth::Row)
-                        .each(&mut |_, report| rows.take(report), &mut met);
+                    rows.inspection(&store).each(&mut |report| rows.take(report), &mut met);
                     problems.extend(met.iter().map(ProblemReport::new));
                 } else {
                     indexed(&store, &mut rows);
@@ -122,7 +125,7 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
 
 /// Active runs, then those that ended last.
 fn indexed(store: &Store<'_, RealHost>, rows: &mut Rows<'_>) {
-    let mut inspection = Inspection::new(store, Depth::Row);
+    let mut inspection = rows.inspection(store);
     for root in 0..store.runs_roots.len() {
         let runs = &store.runs_roots[root];
         let active = runs.active_names(store.host()).unwrap_or_default();

@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
@@ -27,6 +28,26 @@ pub struct RealHost {
     system: SystemFacts,
     /// Read when something is first written, and kept: this program never changes it.
     pub(super) umask: std::sync::OnceLock<u32>,
+}
+
+/// An open directory. Its descriptor has a position, which only a listing moves; the first listing of
+/// a handle needs no rewinding.
+#[derive(Debug)]
+pub struct DirHandle {
+    fd: OwnedFd,
+    moved: AtomicBool,
+}
+
+impl From<OwnedFd> for DirHandle {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd, moved: AtomicBool::new(false) }
+    }
+}
+
+impl AsFd for DirHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// Bytes of one directory-listing call on the stack.
@@ -110,16 +131,16 @@ fn read_open(fd: BorrowedFd<'_>, stat: Stat, part: Part) -> Result<FileRead, Rea
 }
 
 impl Host for RealHost {
-    type Dir = OwnedFd;
+    type Dir = DirHandle;
 
     fn open_dir(&self, path: &Path) -> io::Result<Self::Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(rustix::fs::open(path, flags, Mode::empty())?)
+        Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
     }
 
     fn open_dir_at(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Self::Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?)
+        Ok(rustix::fs::openat(dir, name, flags, Mode::empty())?.into())
     }
 
     fn stat_dir(&self, dir: &Self::Dir) -> io::Result<Stat> {
@@ -139,6 +160,7 @@ impl Host for RealHost {
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
             Ok(fd) => fd,
+            Err(rustix::io::Errno::NOENT) => return Err(ReadError::Absent),
             Err(e) => {
                 // A link gives ELOOP and a socket ENXIO; say what is there, not what the call said.
                 if let Ok(stat) = self.stat_at(dir, name)
@@ -208,9 +230,10 @@ impl Host for RealHost {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn list(dir: &OwnedFd, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
-    // The descriptor keeps its position, and another listing of it may have moved that.
-    rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
+fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
+    if dir.moved.swap(true, Ordering::Relaxed) {
+        rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
+    }
     let mut buffer = [MaybeUninit::<u8>::uninit(); LIST_BUFFER];
     let mut entries = rustix::fs::RawDir::new(dir, &mut buffer);
     while let Some(entry) = entries.next() {
@@ -232,7 +255,7 @@ fn list(dir: &OwnedFd, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io:
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn list(dir: &OwnedFd, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
+fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::Host as _;
-use super::unix::RealHost;
+use super::unix::{DirHandle, RealHost};
 use super::write::{Space, WriteHost};
 
 fn mode_of(bits: u32) -> Mode {
@@ -18,7 +18,7 @@ fn mode_of(bits: u32) -> Mode {
 impl WriteHost for RealHost {
     type File = OwnedFd;
 
-    fn create(&self, dir: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
+    fn create(&self, dir: &DirHandle, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(dir, name, flags, mode_of(mode))?)
@@ -26,7 +26,7 @@ impl WriteHost for RealHost {
 
     fn open_append(
         &self,
-        dir: &OwnedFd,
+        dir: &DirHandle,
         name: &OsStr,
         mode: u32,
         create: bool,
@@ -66,15 +66,15 @@ impl WriteHost for RealHost {
         Ok(rustix::fs::fsync(file)?)
     }
 
-    fn sync_dir(&self, dir: &OwnedFd) -> io::Result<()> {
+    fn sync_dir(&self, dir: &DirHandle) -> io::Result<()> {
         Ok(rustix::fs::fsync(dir)?)
     }
 
     fn rename(
         &self,
-        from_dir: &OwnedFd,
+        from_dir: &DirHandle,
         from: &OsStr,
-        to_dir: &OwnedFd,
+        to_dir: &DirHandle,
         to: &OsStr,
     ) -> io::Result<()> {
         Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
@@ -82,9 +82,9 @@ impl WriteHost for RealHost {
 
     fn rename_new(
         &self,
-        from_dir: &OwnedFd,
+        from_dir: &DirHandle,
         from: &OsStr,
-        to_dir: &OwnedFd,
+        to_dir: &DirHandle,
         to: &OsStr,
     ) -> io::Result<()> {
         #[cfg(any(target_os = "linux", target_vendor = "apple"))]
@@ -101,15 +101,15 @@ impl WriteHost for RealHost {
         Ok(rustix::fs::unlinkat(from_dir, from, AtFlags::empty())?)
     }
 
-    fn unlink(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    fn unlink(&self, dir: &DirHandle, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
     }
 
-    fn create_dir(&self, dir: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
+    fn create_dir(&self, dir: &DirHandle, name: &OsStr, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(dir, name, mode_of(mode))?)
     }
 
-    fn set_dir_mode(&self, dir: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<()> {
+    fn set_dir_mode(&self, dir: &DirHandle, name: &OsStr, mode: u32) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         {
             // The system call takes no flag against links before Linux 6.6. A handle that only names
@@ -123,7 +123,7 @@ impl WriteHost for RealHost {
         Ok(rustix::fs::chmodat(dir, name, mode_of(mode), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    fn remove_dir(&self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    fn remove_dir(&self, dir: &DirHandle, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
     }
 
@@ -168,7 +168,7 @@ impl WriteHost for RealHost {
         std::thread::sleep(std::time::Duration::from_millis(ms));
     }
 
-    fn space(&self, dir: &OwnedFd) -> Option<Space> {
+    fn space(&self, dir: &DirHandle) -> Option<Space> {
         let fs = rustix::fs::fstatvfs(dir).ok()?;
         Some(Space {
             free_bytes: fs.f_bavail.saturating_mul(fs.f_frsize),

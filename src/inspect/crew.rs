@@ -1,0 +1,231 @@
+//! Looking ahead: runs are read on other threads and met in the order of the listing.
+//!
+//! Theory of operation. [`Eyes`] is the part of a walk that is free of shared state: it looks at one
+//! run and, where the answer does not depend on other runs, judges it. The first runs are looked at on
+//! the caller's thread, so a small store starts no thread. After them names are put into batches,
+//! which go to the threads in turn; each thread answers its batches in order, and the caller takes
+//! the answers in turn as well, so the order is that of the listing. The caller takes the oldest
+//! answer as soon as [`AHEAD`] batches are under way: that bounds both memory and how old an answer
+//! can be when it is handed on.
+//!
+//! The threads live in the caller's scope. They end when the crew is dropped, whether the walk came to
+//! its end or was broken off; where no thread can be started, the caller looks alone.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, Scope};
+
+use crate::protocol::diagnose::diagnose;
+use crate::store::host::{FileKind, Host};
+use crate::store::{Depth, Snapshot, Store};
+
+use super::report::RunReport;
+use super::walk::active_pid;
+
+/// Threads that look ahead. Most of the work is system calls, of which the caller does none.
+const THREADS: usize = 2;
+/// Runs that are looked at before any thread is started.
+const ALONE: usize = 64;
+/// Runs in one batch: few enough to start soon, enough to make handing over cheap.
+const BATCH: usize = 64;
+/// Batches under way at most.
+const AHEAD: usize = 4 * THREADS;
+
+/// What can look at runs from any thread.
+pub(super) struct Eyes<'a, 'h, H: Host> {
+    pub(super) store: &'a Store<'h, H>,
+    /// Nested runs by root run.
+    pub(super) nested: &'a HashMap<String, Vec<String>>,
+    /// Nested runs that routes name, by the run that launched them.
+    pub(super) routed: &'a HashMap<String, Vec<String>>,
+    pub(super) depth: Depth,
+    pub(super) brief: bool,
+}
+
+impl<H: Host> Clone for Eyes<'_, '_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for Eyes<'_, '_, H> {}
+
+/// One name of a runs root.
+pub(super) struct Job {
+    pub(super) root: usize,
+    pub(super) name: OsString,
+    pub(super) kind: Option<FileKind>,
+}
+
+/// What was met at a name.
+pub(super) enum Met {
+    /// The report of a run that depends on no other run.
+    Judged(Box<RunReport>),
+    /// An active run, to be judged with what is known of the others.
+    Active(Box<Snapshot>),
+    /// The name is gone.
+    Nothing(Job),
+}
+
+impl<H: Host> Eyes<'_, '_, H> {
+    /// Looks at one run.
+    pub(super) fn look(
+        self,
+        root: usize,
+        name: &OsStr,
+        kind: Option<FileKind>,
+    ) -> Option<Snapshot> {
+        let runs = &self.store.runs_roots[root];
+        let mut snapshot = self.store.snapshot(runs, name, kind, self.depth)?;
+        snapshot.evidence.shadowed_by = self.shadow(root, name, &snapshot);
+        Some(snapshot)
+    }
+
+    /// Judges one run by its evidence.
+    pub(super) fn report(self, snapshot: &Snapshot) -> RunReport {
+        let diagnosis = diagnose(&snapshot.evidence);
+        if self.brief {
+            return RunReport::brief(snapshot, diagnosis);
+        }
+        RunReport::new(snapshot, diagnosis, &self.children(&snapshot.evidence.run_id))
+    }
+
+    /// Nested runs of a run: those below its directory of nested runs, then those that a route names.
+    fn children(self, run: &str) -> Vec<String> {
+        let mut children = self.nested.get(run).cloned().unwrap_or_default();
+        for id in self.routed.get(run).into_iter().flatten() {
+            if !children.contains(id) {
+                children.push(id.clone());
+            }
+        }
+        children
+    }
+
+    fn meet(self, job: Job) -> Met {
+        let Some(snapshot) = self.look(job.root, &job.name, job.kind) else {
+            return Met::Nothing(job);
+        };
+        // Whether an active run shares its pid is known to the caller alone. All other evidence ends
+        // here, on the thread that gathered it.
+        if active_pid(&snapshot).is_some() {
+            return Met::Active(Box::new(snapshot));
+        }
+        Met::Judged(Box::new(self.report(&snapshot)))
+    }
+
+    /// Where the real run of this id is, when the directory at hand only shadows it.
+    fn shadow(self, root: usize, name: &OsStr, snapshot: &Snapshot) -> Option<String> {
+        let has_status = snapshot.evidence.status.is_there();
+        let text = name.to_str()?;
+        let others = self.store.runs_roots.iter().enumerate().filter(|(i, runs)| {
+            // Nested roots are many; only those that have the name are asked.
+            let listed = runs.nested_under.as_ref().and_then(|r| self.nested.get(r));
+            *i != root && listed.is_none_or(|names| names.iter().any(|n| n == text))
+        });
+        for (i, runs) in others {
+            let Some(there) = runs.has_run(self.store.host(), name) else { continue };
+            // The one with a status is the run; of two with a status, the first root's.
+            if there.has_status && (!has_status || i < root) {
+                return Some(format!("{}/{text}", runs.label));
+            }
+        }
+        None
+    }
+}
+
+/// One thread's ends.
+struct Mate {
+    jobs: SyncSender<Vec<Job>>,
+    met: Receiver<Vec<Met>>,
+}
+
+/// What hands one thing on; breaks when nobody wants more.
+type Take<'t> = dyn FnMut(Met) -> ControlFlow<()> + 't;
+
+/// The threads of one walk.
+pub(super) struct Crew<'scope, 'env, 'a, 'h, H: Host> {
+    scope: &'scope Scope<'scope, 'env>,
+    eyes: Eyes<'a, 'h, H>,
+    alone: usize,
+    mates: Vec<Mate>,
+    batch: Vec<Job>,
+    /// Batches handed out and taken back so far.
+    sent: usize,
+    taken: usize,
+}
+
+impl<'scope, 'env, 'a: 'scope, 'h: 'scope, H: Host> Crew<'scope, 'env, 'a, 'h, H> {
+    /// A crew without threads yet.
+    pub(super) fn new(scope: &'scope Scope<'scope, 'env>, eyes: Eyes<'a, 'h, H>) -> Self {
+        let (mates, batch) = (Vec::new(), Vec::with_capacity(BATCH));
+        Self { scope, eyes, alone: ALONE, mates, batch, sent: 0, taken: 0 }
+    }
+
+    /// Adds a name, and hands on whatever has to be taken by now.
+    pub(super) fn add(&mut self, job: Job, take: &mut Take<'_>) -> ControlFlow<()> {
+        if self.alone > 0 {
+            self.alone -= 1;
+            return take(self.eyes.meet(job));
+        }
+        self.batch.push(job);
+        if self.batch.len() < BATCH { ControlFlow::Continue(()) } else { self.send(take) }
+    }
+
+    /// Hands on everything that is under way.
+    pub(super) fn drain(&mut self, take: &mut Take<'_>) -> ControlFlow<()> {
+        self.send(take)?;
+        while self.taken < self.sent {
+            self.take_oldest(take)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn send(&mut self, take: &mut Take<'_>) -> ControlFlow<()> {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        if batch.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        if self.mates.is_empty() {
+            self.mates = (0..THREADS).map_while(|_| self.mate()).collect();
+        }
+        if self.mates.is_empty() {
+            return batch.into_iter().try_for_each(|job| take(self.eyes.meet(job)));
+        }
+        let mate = &self.mates[self.sent % self.mates.len()];
+        // It hangs up only by panicking, and then the scope ends the walk with its panic.
+        if mate.jobs.send(batch).is_err() {
+            return ControlFlow::Break(());
+        }
+        self.sent += 1;
+        if self.sent - self.taken < AHEAD {
+            return ControlFlow::Continue(());
+        }
+        self.take_oldest(take)
+    }
+
+    fn take_oldest(&mut self, take: &mut Take<'_>) -> ControlFlow<()> {
+        let mate = &self.mates[self.taken % self.mates.len()];
+        let Ok(met) = mate.met.recv() else { return ControlFlow::Break(()) };
+        self.taken += 1;
+        met.into_iter().try_for_each(take)
+    }
+
+    fn mate(&self) -> Option<Mate> {
+        let (jobs, to_do) = sync_channel::<Vec<Job>>(AHEAD);
+        let (done, met) = sync_channel(AHEAD);
+        let eyes = self.eyes;
+        let work = move || {
+            for batch in to_do {
+                let answers: Vec<_> = batch.into_iter().map(|job| eyes.meet(job)).collect();
+                // Nobody listens any more: the walk was broken off.
+                if done.send(answers).is_err() {
+                    return;
+                }
+            }
+        };
+        Builder::new().name("looker".to_owned()).spawn_scoped(self.scope, work).ok()?;
+        Some(Mate { jobs, met })
+    }
+}

@@ -1,0 +1,407 @@
+//! A scanner for JSON that is well formed, which nearly every file is.
+//!
+//! Theory of operation. [`members`] and [`elements`] split an object or array into the spans of its
+//! parts in one pass over the bytes, checking the whole syntax on the way. They say yes or nothing:
+//! for whatever they do not accept, the caller asks the full parser, which has the last word and
+//! finds the place of the error. So this module must never accept what the full parser refuses; the
+//! other way round costs time and nothing else. The fuzz target `document` holds both against each
+//! other.
+//!
+//! A part of a document that was accepted is well formed as well. Of such a text ([`Trust::Checked`])
+//! only the level at hand is read; what lies deeper is passed over by its quotes and brackets.
+//!
+//! Nesting is held in the bits of one number, so no input makes it recurse or allocate for depth.
+//! Every step takes the bytes and a position and gives the position after what it passed.
+
+use super::limits;
+
+/// One bit per open bracket: set for an object.
+type Nesting = u128;
+
+const _: () = assert!(limits::MAX_DEPTH <= Nesting::BITS as usize, "one bit per level");
+
+/// What is known of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Nothing: it may be any text.
+    Unchecked,
+    /// It is a value out of a document that was accepted.
+    Checked,
+}
+
+/// Gives `each` the spans of the members of an object that is the whole text but for white space: the
+/// key with its quotes, and the value. `None` when the text turns out to be anything else.
+pub(super) fn members<'t>(
+    text: &'t str,
+    trust: Trust,
+    mut each: impl FnMut(&'t str, &'t str),
+) -> Option<()> {
+    let b = text.as_bytes();
+    let mut at = white(b, token(b, white(b, 0), b'{')?);
+    if b.get(at) == Some(&b'}') {
+        return is_end(b, at + 1);
+    }
+    loop {
+        let key_end = string(b, at)?;
+        let value = colon(b, key_end)?;
+        let value_end = pass(b, value, trust)?;
+        each(text.get(at..key_end)?, text.get(value..value_end)?);
+        at = white(b, value_end);
+        match b.get(at)? {
+            b',' => at = white(b, at + 1),
+            b'}' => return is_end(b, at + 1),
+            _ => return None,
+        }
+    }
+}
+
+/// The spans of the elements of an array that is the whole text but for white space. With `most` of
+/// them found, the rest is not looked at.
+pub(super) fn elements(text: &str, trust: Trust, most: usize) -> Option<Vec<&str>> {
+    let b = text.as_bytes();
+    let mut found = Vec::new();
+    let mut at = white(b, token(b, white(b, 0), b'[')?);
+    if b.get(at) == Some(&b']') {
+        return is_end(b, at + 1).map(|()| found);
+    }
+    loop {
+        let end = pass(b, at, trust)?;
+        found.push(text.get(at..end)?);
+        if found.len() >= most {
+            return Some(found);
+        }
+        at = white(b, end);
+        match b.get(at)? {
+            b',' => at = white(b, at + 1),
+            b']' => return is_end(b, at + 1).map(|()| found),
+            _ => return None,
+        }
+    }
+}
+
+fn is_end(b: &[u8], at: usize) -> Option<()> {
+    (white(b, at) == b.len()).then_some(())
+}
+
+#[inline]
+fn token(b: &[u8], at: usize, wanted: u8) -> Option<usize> {
+    (*b.get(at)? == wanted).then_some(at + 1)
+}
+
+/// The next eight bytes as a number, the first one lowest.
+#[inline]
+fn eight(b: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*b.get(at..)?.first_chunk()?))
+}
+
+const ONES: u64 = u64::MAX / 255;
+const TOPS: u64 = ONES * 0x80;
+
+/// The top bit of each byte that is below `limit`. Only the lowest one is sure: a borrow runs upwards
+/// and may set a bit above a true one.
+#[inline]
+fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(ONES * u64::from(limit)) & !word & TOPS
+}
+
+/// The same for bytes that are equal to `byte`.
+#[inline]
+fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ (ONES * u64::from(byte)), 1)
+}
+
+/// How many bytes come before the lowest marked one.
+#[inline]
+fn before(marks: u64) -> usize {
+    marks.trailing_zeros() as usize / 8
+}
+
+#[inline]
+fn white(b: &[u8], mut at: usize) -> usize {
+    loop {
+        match b.get(at) {
+            Some(b'\n') => {
+                at += 1;
+                // Indentation: the spaces are what is zero after the difference to spaces.
+                while let Some(word) = eight(b, at) {
+                    let spaces = before(word ^ (ONES * u64::from(b' ')));
+                    at += spaces;
+                    if spaces < 8 {
+                        break;
+                    }
+                }
+            }
+            Some(b' ' | b'\r' | b'\t') => at += 1,
+            _ => return at,
+        }
+    }
+}
+
+/// What stands between a key and its value.
+#[inline]
+fn colon(b: &[u8], at: usize) -> Option<usize> {
+    Some(white(b, token(b, white(b, at), b':')?))
+}
+
+#[inline]
+fn pass(b: &[u8], at: usize, trust: Trust) -> Option<usize> {
+    match b.get(at)? {
+        b'"' => string(b, at),
+        b'{' | b'[' if trust == Trust::Checked => brackets(b, at),
+        _ => value(b, at),
+    }
+}
+
+/// An object or array that is known to be well formed.
+fn brackets(b: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    loop {
+        while let Some(word) = eight(b, at) {
+            // The four brackets differ from one another in these bits alone, and no character that
+            // occurs outside strings shares the others with them.
+            let bracket = equal(word & (ONES * 0xd9), 0x59);
+            let marks = bracket | equal(word, b'"');
+            if marks != 0 {
+                at += before(marks);
+                break;
+            }
+            at += 8;
+        }
+        match b.get(at)? {
+            b'"' => at = string(b, at)?,
+            b'{' | b'[' => {
+                depth += 1;
+                at += 1;
+            }
+            b'}' | b']' => {
+                depth = depth.checked_sub(1)?;
+                at += 1;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+/// One value of any kind.
+fn value(b: &[u8], mut at: usize) -> Option<usize> {
+    let (mut open, mut depth): (Nesting, usize) = (0, 0);
+    loop {
+        // Here a value begins.
+        match *b.get(at)? {
+            b'"' => at = string(b, at)?,
+            b'-' | b'0'..=b'9' => at = number(b, at)?,
+            bracket @ (b'{' | b'[') => {
+                // The enclosing object or array is a level as well.
+                if depth + 1 >= limits::MAX_DEPTH {
+                    return None;
+                }
+                let is_object = bracket == b'{';
+                at = white(b, at + 1);
+                if *b.get(at)? == if is_object { b'}' } else { b']' } {
+                    at += 1;
+                } else {
+                    depth += 1;
+                    open = open << 1 | Nesting::from(is_object);
+                    if is_object {
+                        at = colon(b, string(b, at)?)?;
+                    }
+                    continue;
+                }
+            }
+            b't' => at = word(b, at, b"true")?,
+            b'f' => at = word(b, at, b"false")?,
+            b'n' => at = word(b, at, b"null")?,
+            _ => return None,
+        }
+        // Here one has ended.
+        loop {
+            if depth == 0 {
+                return Some(at);
+            }
+            at = white(b, at);
+            let in_object = open & 1 == 1;
+            match (*b.get(at)?, in_object) {
+                (b',', _) => {
+                    at = white(b, at + 1);
+                    if in_object {
+                        at = colon(b, string(b, at)?)?;
+                    }
+                    break;
+                }
+                (b'}', true) | (b']', false) => {
+                    at += 1;
+                    open >>= 1;
+                    depth -= 1;
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+fn string(b: &[u8], at: usize) -> Option<usize> {
+    let mut at = token(b, at, b'"')?;
+    loop {
+        while let Some(word) = eight(b, at) {
+            let marks = below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
+            if marks != 0 {
+                at += before(marks);
+                break;
+            }
+            at += 8;
+        }
+        match b.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at = escape(b, at + 1)?,
+            0..0x20 => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+/// What follows a backslash.
+fn escape(b: &[u8], at: usize) -> Option<usize> {
+    match b.get(at)? {
+        b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(at + 1),
+        b'u' => {
+            let digits = b.get(at + 1..at + 5)?;
+            digits.iter().all(u8::is_ascii_hexdigit).then_some(at + 5)
+        }
+        _ => None,
+    }
+}
+
+fn number(b: &[u8], mut at: usize) -> Option<usize> {
+    if b[at] == b'-' {
+        at += 1;
+    }
+    at = match b.get(at)? {
+        b'0' => at + 1,
+        b'1'..=b'9' => digits(b, at + 1),
+        _ => return None,
+    };
+    if b.get(at) == Some(&b'.') {
+        at = some_digits(b, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = b.get(at) {
+        at += 1;
+        if let Some(b'+' | b'-') = b.get(at) {
+            at += 1;
+        }
+        at = some_digits(b, at)?;
+    }
+    // `01` is no number; every other follower is judged by whoever expects one.
+    (!b.get(at).is_some_and(u8::is_ascii_digit)).then_some(at)
+}
+
+fn digits(b: &[u8], mut at: usize) -> usize {
+    while b.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    at
+}
+
+fn some_digits(b: &[u8], at: usize) -> Option<usize> {
+    let end = digits(b, at);
+    (end > at).then_some(end)
+}
+
+fn word(b: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+    b.get(at..)?.starts_with(word).then_some(at + word.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(text: &str) -> Option<Vec<(&str, &str)>> {
+        let mut found = Vec::new();
+        super::members(text, Trust::Unchecked, |key, value| found.push((key, value)))?;
+        Some(found)
+    }
+
+    #[test]
+    fn parts_are_spans_of_the_source() {
+        let found =
+            members(" {\"a\" : [1, {\"b\":\"]}\"}] ,\"\\u0063\":-1.5e+3}\n").expect("is JSON");
+        assert_eq!(found, [("\"a\"", "[1, {\"b\":\"]}\"}]"), ("\"\\u0063\"", "-1.5e+3")]);
+        assert_eq!(
+            elements("[true,[],{} , \"\"]", Trust::Unchecked, usize::MAX),
+            Some(vec!["true", "[]", "{}", "\"\""])
+        );
+        assert_eq!(
+            (members("{ }").map(|m| m.len()), elements("[ ]", Trust::Unchecked, usize::MAX)),
+            (Some(0), Some(vec![]))
+        );
+    }
+
+    #[test]
+    fn whatever_is_not_json_is_left_to_the_full_parser() {
+        for text in [
+            "",
+            "{",
+            "{}x",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{,}",
+            "{\"a\":01}",
+            "{\"a\":1.}",
+            "{\"a\":-}",
+            "{\"a\":1e}",
+            "{\"a\":tru}",
+            "{\"a\":[}",
+            "{\"a\":[1}]",
+            "{\"a\":\"\n\"}",
+            "{\"a\":\"\\x\"}",
+            "{\"a\":\"\\u12g4\"}",
+            "{\"a\":\"",
+            "{a:1}",
+            "{\"a\":{1:2}}",
+            "[1]",
+        ] {
+            assert_eq!(members(text), None, "{text:?}");
+        }
+        assert_eq!(
+            elements("[1,2,x", Trust::Unchecked, 2),
+            Some(vec!["1", "2"]),
+            "the rest is not looked at"
+        );
+        assert_eq!(elements("[1,]", Trust::Unchecked, usize::MAX), None);
+    }
+
+    #[test]
+    fn a_long_string_ends_at_its_first_quote_wherever_that_is() {
+        for pad in 0..20 {
+            let text = format!("{{\"{}\":\"é{}\\\"\u{1f980}\"}}", "k".repeat(pad), "v".repeat(pad));
+            let found = members(&text).expect("is JSON");
+            assert_eq!(found[0].0.len(), pad + 2, "{text}");
+            let cut = text.replace('v', "\u{1}");
+            assert!(pad == 0 || members(&cut).is_none(), "a control character is refused: {cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_checked_text_is_split_like_an_unchecked_one() {
+        for text in [
+            "[{\"a\":[1,\"]}\\\"\",{}]}, [[ [] ]],\"[\" ,12,{\"long key with {\":null}]",
+            "[]",
+            "[ \"\\\\\" , {\"\u{15b}\u{17b}\u{17d}\":\"\u{15b}\u{17b}\u{17d}\"} ]",
+        ] {
+            let split = |trust| elements(text, trust, usize::MAX);
+            assert!(split(Trust::Unchecked).is_some(), "{text}");
+            assert_eq!(split(Trust::Checked), split(Trust::Unchecked), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_at_the_limit_is_left_to_the_full_parser() {
+        let nested = |n: usize| format!("{{\"a\":{}1{}}}", "[".repeat(n), "]".repeat(n));
+        assert!(members(&nested(limits::MAX_DEPTH - 1)).is_some());
+        assert!(members(&nested(limits::MAX_DEPTH)).is_none());
+        assert!(members(&nested(100_000)).is_none());
+    }
+}

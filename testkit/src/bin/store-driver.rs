@@ -1,0 +1,415 @@
+//! Performs one named operation of the store on a directory, so that a test can watch, kill or starve it.
+//!
+//! `store-driver DIR OPERATION [UMASK]` takes `DIR` as an empty temp root, makes there what the
+//! operation needs, says `begin`, performs it and says `ok`; or it prints the chain of the error, one
+//! line, and ends with 1. What was best effort and failed is told as a line `problem: …` before the
+//! `ok`. The preparation is made by the same process, so that nothing but `DIR` has to be given, and
+//! the word between the two is a system call of its own that a trace shows.
+//!
+//! `store-driver DIR write NUMBER MS` and `store-driver DIR read MS` are the two sides of the race for
+//! one file: the first replaces it, the second looks at it, and each prints how often.
+//!
+//! Not promised: anything about what a killed driver leaves; that is what its tests look at.
+
+#![cfg(unix)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its two outputs are its answer")]
+#![expect(clippy::disallowed_methods, reason = "runs outside the store and reads the clock")]
+
+use std::error::Error;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use runstore::protocol::ids::RunId;
+use runstore::protocol::segment::SegmentInput;
+use runstore::protocol::slot::SlotKind;
+use runstore::protocol::{Open, RunState};
+use runstore::store::atomic::{Durability, Options, Target, replace};
+use runstore::store::delivery::mark_delivered;
+use runstore::store::directory::{create, create_path, open_root};
+use runstore::store::host::{Host, Part};
+use runstore::store::lease::{self, HeldLease, LeaseRequest};
+use runstore::store::proof::{self, Exit, ExitWitness, RunPlace};
+use runstore::store::publish::{Place, Published, ResultNames, promote, publish};
+use runstore::store::retry::RetryPolicy;
+use runstore::store::sidecar::{Decision, patch};
+use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
+use runstore::store::{RealHost, journal, markers};
+use testkit::driver::{
+    CANDIDATE, EVENT_LIMIT_BYTES, FIRST_EVENT, NEW_RESULT, NEW_STATUS, OLD_RESULT, OLD_STATUS,
+    hammered, is_hammered,
+};
+
+type Done = Result<(), Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args[..] {
+        [dir, "write", number, ms] => write(Path::new(dir), number, ms),
+        [dir, "read", ms] => read(Path::new(dir), ms),
+        [dir, operation] => perform(dir, operation),
+        [dir, operation, umask] => set_umask(umask).and_then(|()| perform(dir, operation)),
+        _ => Err("usage: store-driver DIR OPERATION".into()),
+    };
+    match done {
+        Ok(()) => {
+            println!("ok");
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("{}", chain(e.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(dir: &str, operation: &str) -> Done {
+    Driver::new(Path::new(dir))?.perform(operation)
+}
+
+/// Sets the umask from octal digits, as the first thing of all.
+fn set_umask(digits: &str) -> Done {
+    let bits = u32::from_str_radix(digits, 8)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(bits as rustix::fs::RawMode));
+    Ok(())
+}
+
+/// An error and its causes.
+fn chain(e: &dyn Error) -> String {
+    let mut text = e.to_string();
+    let mut cause = e.source();
+    while let Some(e) = cause {
+        text.push_str(": ");
+        text.push_str(&e.to_string());
+        cause = e.source();
+    }
+    text
+}
+
+/// From here on every call belongs to the operation.
+fn begin() {
+    println!("begin");
+}
+
+fn problems<'a>(all: impl IntoIterator<Item = &'a (dyn Error + 'static)>) {
+    for problem in all {
+        println!("problem: {}", chain(problem));
+    }
+}
+
+fn told(published: &Published) {
+    problems(published.problems.iter().map(|e| e as &(dyn Error + 'static)));
+}
+
+/// The store that an operation works on.
+struct Driver {
+    host: RealHost,
+    path: PathBuf,
+    temp: <RealHost as Host>::Dir,
+    runs: <RealHost as Host>::Dir,
+    run: <RealHost as Host>::Dir,
+    run_id: RunId,
+}
+
+impl Driver {
+    fn new(path: &Path) -> Result<Self, Box<dyn Error>> {
+        let host = RealHost::new();
+        let temp = open_root(&host, path)?;
+        let retry = RetryPolicy::never();
+        let runs = create(&host, &temp, "async-subagent-runs", &retry)?.0;
+        let run = create(&host, &runs, "run-1", &retry)?.0;
+        let run_id = RunId::parse("run-1").map_err(|e| e.to_string())?;
+        Ok(Self { host, path: path.to_owned(), temp, runs, run, run_id })
+    }
+
+    fn perform(&self, operation: &str) -> Done {
+        match operation.split_once('-').map_or(operation, |(area, _)| area) {
+            "replace" => self.replace(operation),
+            "patch" => self.patch(),
+            "append" => self.append(operation),
+            "marker" => self.marker(operation),
+            "result" => self.result(operation),
+            "lease" => self.lease(operation),
+            "slot" => self.slot(operation),
+            "proof" => self.proof(operation),
+            _ => Err(format!("there is no operation {operation}").into()),
+        }
+    }
+
+    fn put(&self, name: &str, text: &str) -> Done {
+        let options = Options::new(Durability::ProcessSafe);
+        replace(&self.host, &self.run, name, text.as_bytes(), &options)?;
+        Ok(())
+    }
+
+    /// How a writer without care replaces a file, to see that its tests would see it: in place, or
+    /// with a temp file that stays when the rename fails.
+    fn replace_badly(&self, operation: &str) -> Done {
+        self.put("status.json", OLD_STATUS)?;
+        let run = self.path.join("async-subagent-runs/run-1");
+        let status = run.join("status.json");
+        begin();
+        if operation == "replace-in-place" {
+            return Ok(std::fs::write(status, NEW_STATUS)?);
+        }
+        let temp = run.join(".status.json.1.1700000000000.0000000000000.tmp");
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?;
+        file.write_all(NEW_STATUS.as_bytes())?;
+        Ok(std::fs::rename(temp, status)?)
+    }
+
+    fn replace(&self, operation: &str) -> Done {
+        let (level, target) = match operation {
+            "replace-in-place" | "replace-and-leave" => return self.replace_badly(operation),
+            "replace-process" => (Durability::ProcessSafe, Target::Unknown),
+            "replace-ordered" => (Durability::Ordered, Target::Unknown),
+            "replace-durable" => (Durability::Durable, Target::Unknown),
+            "replace-new" => (Durability::Durable, Target::New),
+            _ => return Err("which level?".into()),
+        };
+        if target == Target::Unknown {
+            self.put("status.json", OLD_STATUS)?;
+        }
+        let options = Options::new(level).target(target);
+        begin();
+        replace(&self.host, &self.run, "status.json", NEW_STATUS.as_bytes(), &options)?;
+        Ok(())
+    }
+
+    fn patch(&self) -> Done {
+        self.put("status.json", OLD_STATUS)?;
+        let options = Options::new(Durability::Durable);
+        begin();
+        patch(&self.host, &self.run, "status.json", 1 << 20, &options, |_| {
+            let members = [("state", "\"complete\""), ("endedAt", "1700000000000")];
+            Decision::Patch(members.map(|(key, text)| (key, text.to_owned())).into())
+        })?;
+        Ok(())
+    }
+
+    fn append(&self, operation: &str) -> Done {
+        let limit = if operation == "append-rotate" { 16 } else { EVENT_LIMIT_BYTES };
+        journal::append(&self.host, &self.run, "events.jsonl", FIRST_EVENT, EVENT_LIMIT_BYTES)?;
+        begin();
+        journal::append(&self.host, &self.run, "events.jsonl", "{\"type\":\"new\"}", limit)?;
+        Ok(())
+    }
+
+    fn marker(&self, operation: &str) -> Done {
+        let never = RetryPolicy::never();
+        let call = SegmentInput::from("call");
+        let update = |state| {
+            markers::update(&self.host, &self.runs, &self.run_id, state, Some(&call), &never)
+        };
+        self.put("status.json", NEW_STATUS)?;
+        let updated = if operation == "marker-active" {
+            begin();
+            update(RunState::Running)?
+        } else {
+            update(RunState::Running)?;
+            begin();
+            match operation {
+                "marker-ended" => update(RunState::Complete)?,
+                "marker-release" => markers::release(&self.host, &self.runs, &self.run_id)?,
+                _ => return Err("which marker?".into()),
+            }
+        };
+        problems(updated.problems.iter().map(|e| e as &(dyn Error + 'static)));
+        Ok(())
+    }
+
+    fn result(&self, operation: &str) -> Done {
+        let never = RetryPolicy::never();
+        let results = create(&self.host, &self.temp, "async-subagent-results", &never)?.0;
+        let file = "run-1.json";
+        let names = ResultNames::new(file, &"S".into(), &"run-1".into())?;
+        let put = |text| publish(&self.host, &results, file, text, Some(&self.run), &never);
+        match operation {
+            "result-publish" => {
+                put(OLD_RESULT)?;
+                begin();
+                told(&put(NEW_RESULT)?);
+            }
+            // The first result of a store makes every directory as well.
+            "result-first" => {
+                begin();
+                told(&put(NEW_RESULT)?);
+            }
+            "result-promote" => {
+                put(OLD_RESULT)?;
+                let path = ["result-pending", "S"];
+                let pending = create_path(&self.host, &results, &path, &never)?;
+                let options = Options::new(Durability::Durable);
+                replace(&self.host, &pending, file, NEW_RESULT.as_bytes(), &options)?;
+                begin();
+                if let Place::Pending(why) = promote(&self.host, &results, &names, &never)? {
+                    return Err(format!("the result run-1.json stays pending: {why}").into());
+                }
+            }
+            "result-deliver" => {
+                put(NEW_RESULT)?;
+                begin();
+                let done = mark_delivered(&self.host, &results, &names, 7, |_| true, &never)?;
+                if let runstore::store::delivery::Delivered::Marked(published) = &done {
+                    told(published);
+                } else {
+                    return Err(format!("the result run-1.json was not marked: {done:?}").into());
+                }
+            }
+            _ => return Err("which result?".into()),
+        }
+        Ok(())
+    }
+
+    fn acquire_lease(&self) -> Result<HeldLease, Box<dyn Error>> {
+        let session_file = self.path.join("async-subagent-runs/run-1/session.jsonl");
+        let request = LeaseRequest {
+            session_file: &session_file,
+            run_id: "run-1",
+            source_run_id: "run-0",
+            parent_session_id: None,
+            token: "token-1",
+        };
+        Ok(lease::acquire(&self.host, &self.temp, &request)?)
+    }
+
+    fn lease(&self, operation: &str) -> Done {
+        self.put("session.jsonl", "{}\n")?;
+        if operation == "lease-acquire" {
+            begin();
+            let _ = self.acquire_lease()?;
+            return Ok(());
+        }
+        let mut held = self.acquire_lease()?;
+        begin();
+        match operation {
+            "lease-writer" => {
+                let spawning = lease::Writer::Spawning;
+                lease::update_writer(&self.host, &self.temp, &mut held, &spawning)?;
+            }
+            "lease-release" => match lease::release(&self.host, &self.temp, &held.id, "token-1")? {
+                lease::Released::Free { litter: Some(e) } => println!("problem: litter: {e}"),
+                lease::Released::Free { litter: None } => {}
+                lease::Released::NotOurs => {
+                    return Err(format!("the lease {} is not ours", held.id).into());
+                }
+            },
+            _ => return Err("which lease?".into()),
+        }
+        Ok(())
+    }
+
+    fn request<'a>(&self, run_id: &'a str) -> SlotRequest<'a> {
+        let kind = SlotKind::Runner;
+        SlotRequest { session_id: "S", run_id, async_dir: "/RUNS/r", kind, limit: 1 }
+    }
+
+    fn slot(&self, operation: &str) -> Done {
+        let acquire = || -> Result<HeldSlot, Box<dyn Error>> {
+            let held = slot::acquire(&self.host, &self.temp, &self.request("run-1"))?;
+            Ok(held.ok_or("there is a limit")?)
+        };
+        if operation == "slot-acquire" {
+            begin();
+            let _ = acquire()?;
+            return Ok(());
+        }
+        let mut held = acquire()?;
+        begin();
+        match operation {
+            "slot-bind" => slot::bind(&self.host, &self.temp, &mut held, "i", 5)?,
+            "slot-release" => {
+                if let Some(e) = slot::release(&self.host, &self.temp, &held.owner)? {
+                    println!("problem: litter: {e}");
+                }
+            }
+            "slot-rollback" => {
+                let done = slot::rollback(&self.host, &self.temp, &held)?;
+                if let slot::RolledBack::Released { litter: Some(e) } = done {
+                    println!("problem: litter: {e}");
+                }
+            }
+            "slot-transfer" => {
+                let status = Some((Some("run-1"), Some(Open::Known(RunState::Failed))));
+                let source = Source { run_id: "run-1", status };
+                let _ = slot::transfer(&self.host, &self.temp, &self.request("run-2"), &source)?;
+            }
+            _ => return Err("which slot?".into()),
+        }
+        Ok(())
+    }
+
+    fn proof(&self, operation: &str) -> Done {
+        let place = RunPlace {
+            temp: &self.temp,
+            runs_root: &self.runs,
+            run_dir: &self.run,
+            run_id: &self.run_id,
+        };
+        let initialise = || proof::initialise(&self.host, &self.run, &self.run_id, "i");
+        if operation == "proof-initialise" {
+            begin();
+            return Ok(initialise()?);
+        }
+        let alias = [".active-runs", "tool-calls", "call"];
+        create_path(&self.host, &self.runs, &alias, &RetryPolicy::never())?;
+        let call = SegmentInput::from("call");
+        let (never, running) = (RetryPolicy::never(), RunState::Running);
+        markers::update(&self.host, &self.runs, &self.run_id, running, Some(&call), &never)?;
+        initialise()?;
+        self.put("status.json", NEW_STATUS)?;
+        self.put("process-terminal-candidate.json", CANDIDATE)?;
+        if operation != "proof-finalise" {
+            return Err("which proof?".into());
+        }
+        let witness = ExitWitness::from_wait("i", 9, Exit::Code(0));
+        begin();
+        let done = proof::finalise(&self.host, &place, &witness)?;
+        for (what, why) in done.missing {
+            println!("problem: {what:?}: {why}");
+        }
+        Ok(())
+    }
+}
+
+/// Replaces the one file of the race until its time is over.
+fn write(dir: &Path, number: &str, ms: &str) -> Done {
+    let host = RealHost::new();
+    let dir = host.open_dir(dir)?;
+    let number: u64 = number.parse()?;
+    let (start, time) = (Instant::now(), Duration::from_millis(ms.parse()?));
+    let options = Options::new(Durability::ProcessSafe);
+    let mut turn = 0;
+    while start.elapsed() < time {
+        replace(&host, &dir, "status.json", hammered(number, turn).as_bytes(), &options)?;
+        turn += 1;
+    }
+    println!("replaces: {turn}");
+    Ok(())
+}
+
+/// Looks at the one file of the race until its time is over. Every look has to find a whole file.
+fn read(dir: &Path, ms: &str) -> Done {
+    let host = RealHost::new();
+    let dir = host.open_dir(dir)?;
+    let (start, time) = (Instant::now(), Duration::from_millis(ms.parse()?));
+    let mut looks = 0_u64;
+    while start.elapsed() < time {
+        let read = host
+            .read_at(&dir, "status.json".as_ref(), Part::All(1 << 20))
+            .map_err(|e| format!("look {looks} found no file: {e:?}"))?;
+        if read.stat.mode & 0o777 != 0o600 {
+            return Err(format!("look {looks} found mode {:o}", read.stat.mode).into());
+        }
+        if !is_hammered(&read.bytes) {
+            return Err(format!("look {looks} found {} torn bytes", read.bytes.len()).into());
+        }
+        looks += 1;
+    }
+    println!("looks: {looks}");
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! Writing as a user without rights: nothing outside the store is touched, and modes are right.
+//!
+//! Theory of operation. The driver (`testkit::driver`) performs operations as `nobody` in a store that
+//! belongs to `nobody`, in which something was planted: a link or a second name in the place of a
+//! file, a link in the place of a directory. What a planted link leads to belongs to `nobody` as well,
+//! so that only the writer's own care keeps it as it is. Without root the driver runs as this user,
+//! except where two users are needed.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use runstore::store::host::{Host as _, WriteHost as _};
+use runstore::store::slot::pool_name;
+use runstore::store::{RealHost, directory};
+use testkit::driver::{self, OPERATIONS};
+use testkit::process::{NOBODY, for_everybody, is_root, skip};
+use testkit::program::{self, Outcome};
+use testkit::tree;
+
+use crate::ask::LIMIT;
+
+/// A store for one operation, and a place outside of it.
+struct Place {
+    dir: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let dir = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir());
+        let dir = dir.expect("a temporary directory");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("ours");
+        let program = for_everybody(&driver::program(), dir.path()).expect("room");
+        let place = Self { dir, program };
+        fs::create_dir(place.outside()).expect("ours");
+        give(&place.outside());
+        place.folder("");
+        place
+    }
+
+    /// Begins with an empty store again.
+    fn renew(&self) {
+        fs::remove_dir_all(self.root()).expect("ours");
+        self.folder("");
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    fn outside(&self) -> PathBuf {
+        self.dir.path().join("outside")
+    }
+
+    /// A private directory of the store, with those above it.
+    fn folder(&self, relative: &str) -> PathBuf {
+        let mut path = self.dir.path().to_owned();
+        for part in ["root"].into_iter().chain(relative.split('/').filter(|part| !part.is_empty()))
+        {
+            path.push(part);
+            if !path.is_dir() {
+                fs::create_dir(&path).expect("ours");
+                fs::set_permissions(&path, Permissions::from_mode(0o700)).expect("ours");
+                give(&path);
+            }
+        }
+        path
+    }
+
+    /// A file outside with mode 0640.
+    fn secret(&self) -> PathBuf {
+        let path = self.outside().join("secret");
+        fs::write(&path, "{\"secret\":1}").expect("room");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("ours");
+        give(&path);
+        path
+    }
+
+    /// Plants a link at a path of the store.
+    fn plant(&self, relative: &str, to: &Path) {
+        let (folder, name) = relative.rsplit_once('/').unwrap_or(("", relative));
+        let link = self.folder(folder).join(name);
+        symlink(to, &link).expect("room");
+        give(&link);
+    }
+
+    fn run(&self, operation: &str, umask: &str) -> Outcome {
+        let mut command = Command::new(&self.program);
+        command.arg(self.root()).args([operation, umask]);
+        command.env_remove("RUST_BACKTRACE").current_dir("/");
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let outcome = program::run(command, LIMIT, None).expect("it was built");
+        assert!(!outcome.late, "{operation}: it ends in time");
+        assert!(!outcome.errors().contains("panicked"), "{operation}: {}", outcome.errors());
+        outcome
+    }
+}
+
+fn give(path: &Path) {
+    if is_root() {
+        lchown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+}
+
+/// Fails unless the operation is refused and nothing outside has changed.
+fn refused(place: &Place, operation: &str, what: &str) {
+    let before = tree::snapshot(&place.outside()).expect("ours");
+    let outcome = place.run(operation, "022");
+    let changes = tree::diff(&before, &tree::snapshot(&place.outside()).expect("ours"));
+    assert!(changes.is_empty(), "{operation}, {what}: outside is changed: {changes:#?}");
+    assert_eq!(outcome.code, 1, "{operation}, {what}: it is refused: {}", outcome.text());
+    assert!(!outcome.errors().is_empty(), "{operation}, {what}: and says why");
+}
+
+#[test]
+fn a_link_in_the_place_of_a_file_is_neither_followed_nor_replaced() {
+    let pool = format!("session-active-async-capacity/{}", pool_name("S"));
+    let run = "async-subagent-runs/run-1";
+    let results = "async-subagent-results";
+    let planted = [
+        (format!("{run}/status.json"), "replace-process"),
+        (format!("{run}/status.json"), "replace-durable"),
+        (format!("{run}/status.json"), "replace-new"),
+        (format!("{run}/status.json"), "patch"),
+        (format!("{run}/events.jsonl"), "append"),
+        (format!("{run}/process-terminal.json"), "proof-initialise"),
+        (format!("{run}/process-terminal-candidate.json"), "proof-initialise"),
+        ("async-subagent-runs/.active-runs/run-1".to_owned(), "marker-active"),
+        (
+            "async-subagent-runs/.terminal-runs/S/0001700000000000-run-1.json".to_owned(),
+            "marker-ended",
+        ),
+        (format!("{results}/result-pending/S/run-1.json"), "result-first"),
+        (format!("{results}/result-index/sessions/S/run-1.json"), "result-first"),
+        (format!("{pool}/slot-0"), "slot-acquire"),
+    ];
+    for (path, operation) in &planted {
+        let place = Place::new();
+        let secret = place.secret();
+        place.plant(path, &secret);
+        refused(&place, operation, path);
+        let link = fs::read_link(place.root().join(path)).expect("the link is still there");
+        assert_eq!(link, secret, "{path}: somebody else's link stays as it is");
+    }
+}
+
+#[test]
+fn a_link_in_the_place_of_a_directory_leads_nothing_outside() {
+    let planted = [
+        ("async-subagent-runs", "replace-durable"),
+        ("async-subagent-runs/run-1", "replace-durable"),
+        ("async-subagent-runs/.active-runs", "marker-active"),
+        ("async-subagent-runs/.terminal-runs", "marker-ended"),
+        ("async-subagent-runs/.terminal-runs/S", "marker-ended"),
+        ("async-subagent-results", "result-first"),
+        ("async-subagent-results/result-pending", "result-first"),
+        ("async-subagent-results/result-pending/S", "result-first"),
+        ("async-subagent-results/result-index", "result-first"),
+        ("async-subagent-results/result-index/sessions", "result-first"),
+        ("session-leases", "lease-acquire"),
+        ("session-active-async-capacity", "slot-acquire"),
+    ];
+    for (path, operation) in planted {
+        let place = Place::new();
+        place.plant(path, &place.outside());
+        refused(&place, operation, path);
+    }
+}
+
+#[test]
+fn what_stands_at_a_temp_name_is_not_opened() {
+    let place = Place::new();
+    let secret = place.secret();
+    let host = RealHost::new();
+    let dir = host.open_dir(&place.root()).expect("ours");
+    let before = tree::snapshot(&place.outside()).expect("ours");
+    // The random part of a temp name cannot be guessed, so the name is given here.
+    let name = ".status.json.1.1700000000000.0000000000000.tmp";
+    let nothing = place.outside().join("made");
+    let targets = [secret.as_path(), nothing.as_path(), Path::new(name)];
+    for target in targets {
+        let link = place.root().join(name);
+        symlink(target, &link).expect("room");
+        let e = host.create(&dir, name.as_ref(), 0o600).expect_err("something stands there");
+        assert_eq!(e.kind(), std::io::ErrorKind::AlreadyExists, "{}", target.display());
+        fs::remove_file(&link).expect("the link is still there");
+    }
+    fs::hard_link(&secret, place.root().join(name)).expect("one file system");
+    host.create(&dir, name.as_ref(), 0o600).expect_err("a second name stands there");
+    fs::remove_file(place.root().join(name)).expect("it is still there");
+    let after = tree::snapshot(&place.outside()).expect("ours");
+    let content = |tree: &std::collections::BTreeMap<String, tree::Entry>| {
+        tree.iter().map(|(path, e)| (path.clone(), e.content.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(content(&before), content(&after), "nothing outside is touched");
+}
+
+#[test]
+fn a_second_name_of_the_target_keeps_its_old_bytes() {
+    for operation in ["replace-process", "replace-ordered", "replace-durable", "patch"] {
+        let place = Place::new();
+        let secret = place.secret();
+        let status = place.folder("async-subagent-runs/run-1").join("status.json");
+        fs::hard_link(&secret, &status).expect("one file system");
+        let outcome = place.run(operation, "022");
+        assert_eq!(outcome.code, 0, "{operation}: {}", outcome.errors());
+        assert_eq!(fs::read_to_string(&secret).expect("there"), "{\"secret\":1}", "{operation}");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&secret), 0o640, "{operation}: the other name keeps its mode");
+        assert_eq!(mode(&status), 0o600, "{operation}: the new file is private");
+    }
+}
+
+#[test]
+fn another_users_root_is_refused() {
+    if !is_root() {
+        return skip("another user's root", "only root can make one");
+    }
+    // Open to everybody, with the sticky bit: only the owner is wrong.
+    let place = Place::new();
+    for operation in OPERATIONS {
+        place.renew();
+        lchown(place.root(), Some(0), Some(0)).expect("root may");
+        fs::set_permissions(place.root(), Permissions::from_mode(0o1777)).expect("root may");
+        let outcome = place.run(operation, "022");
+        assert_eq!(outcome.code, 1, "{operation}: it is refused");
+        assert!(outcome.errors().contains("owned by another user (uid 0"), "{}", outcome.errors());
+        let left = fs::read_dir(place.root()).expect("ours").count();
+        assert_eq!(left, 0, "{operation}: nothing is written");
+    }
+}
+
+#[test]
+fn another_users_directory_in_the_store_is_refused() {
+    if !is_root() {
+        return skip("another user's directory", "only root can make one");
+    }
+    let planted = [
+        ("async-subagent-runs", "replace-durable"),
+        ("async-subagent-runs/run-1", "replace-durable"),
+        ("async-subagent-runs/.active-runs", "marker-active"),
+        ("async-subagent-results", "result-first"),
+        ("async-subagent-results/result-pending/S", "result-first"),
+        ("session-leases", "lease-acquire"),
+        ("session-active-async-capacity", "slot-acquire"),
+    ];
+    for (path, operation) in planted {
+        let place = Place::new();
+        let folder = place.folder(path);
+        lchown(&folder, Some(0), Some(0)).expect("root may");
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).expect("root may");
+        let outcome = place.run(operation, "022");
+        assert_eq!(outcome.code, 1, "{operation}, {path}: it is refused: {}", outcome.text());
+        let left = fs::read_dir(&folder).expect("ours").count();
+        assert_eq!(left, 0, "{operation}, {path}: nothing is written into it");
+    }
+}
+
+#[test]
+fn a_root_that_others_control_is_refused_with_what_to_do() {
+    let place = Place::new();
+    let host = RealHost::new();
+    let root = place.root();
+    let link = place.dir.path().join("link");
+    symlink(&root, &link).expect("room");
+    let refusal = |path: &Path| directory::open_root(&host, path).expect_err("refused").to_string();
+    assert!(refusal(&link).contains("name the directory that it leads to"), "{}", refusal(&link));
+    for mode in [0o770, 0o702, 0o777] {
+        fs::set_permissions(&root, Permissions::from_mode(mode)).expect("ours");
+        assert!(refusal(&root).contains("set its mode to 0700"), "{mode:o}: {}", refusal(&root));
+    }
+    for mode in [0o700, 0o755, 0o1777] {
+        fs::set_permissions(&root, Permissions::from_mode(mode)).expect("ours");
+        directory::open_root(&host, &root).unwrap_or_else(|e| panic!("{mode:o}: {e}"));
+    }
+}
+
+#[test]
+fn no_umask_opens_or_closes_what_is_written() {
+    let place = Place::new();
+    for operation in OPERATIONS {
+        for umask in ["0", "022", "777"] {
+            place.renew();
+            let outcome = place.run(operation, umask);
+            let said = format!("{operation}, umask {umask}: {}", outcome.errors());
+            assert_eq!((outcome.code, outcome.text().as_str()), (0, "begin\nok\n"), "{said}");
+            for (path, entry) in tree::snapshot(&place.root()).expect("ours") {
+                let is_dir = entry.mode & 0o170_000 == 0o040_000;
+                let private = if is_dir { 0o700 } else { 0o600 };
+                assert_eq!(entry.mode & 0o7777, private, "{operation}, umask {umask}: {path}");
+            }
+        }
+    }
+}
