@@ -170,7 +170,8 @@ impl<'a> Raw<'a> {
         if self.kind() != Kind::Object {
             return None;
         }
-        Document::scanned(self.0, Trust::Checked).or_else(|| Document::parse_unchecked(self.0).ok())
+        let scanned = Document::scanned(self.0, Trust::Checked);
+        scanned.unwrap_or_else(|| Document::parse_unchecked(self.0)).ok()
     }
 
     /// The elements of an array, or `None` for another type.
@@ -224,16 +225,21 @@ impl<'a> Document<'a> {
     /// As [`Document::from_bytes`].
     pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
         if let Some(doc) = Self::scanned(text, Trust::Unchecked) {
-            return Ok(doc);
+            return doc;
         }
         check_depth(text)?;
         Self::parse_unchecked(text)
     }
 
     /// The usual case, in one pass; `None` when the text needs the full parser.
-    fn scanned(text: &'a str, trust: Trust) -> Option<Self> {
+    fn scanned(text: &'a str, trust: Trust) -> Option<Result<Self, DecodeError>> {
         let mut members = Vec::with_capacity(24);
-        scan::members(text, trust, |key, value| members.push((decoded_key(key), Raw(value))))?;
+        // One above the bound is enough to know that there are too many.
+        scan::members(text, trust, |key, value| {
+            if members.len() <= limits::MAX_MEMBERS {
+                members.push((decoded_key(key), Raw(value)));
+            }
+        })?;
         Some(Self::of_members(text, members))
     }
 
@@ -250,17 +256,23 @@ impl<'a> Document<'a> {
             .deserialize_map(MembersVisitor)
             .and_then(|m| de.end().map(|()| m))
             .map_err(|e| DecodeError::from_json(text, &e))?;
-        Ok(Self::of_members(text, parsed))
+        Self::of_members(text, parsed)
     }
 
-    fn of_members(source: &'a str, members: Vec<(Cow<'a, str>, Raw<'a>)>) -> Self {
+    fn of_members(
+        source: &'a str,
+        members: Vec<(Cow<'a, str>, Raw<'a>)>,
+    ) -> Result<Self, DecodeError> {
+        if members.len() > limits::MAX_MEMBERS {
+            return Err(DecodeError::TooManyMembers { limit: limits::MAX_MEMBERS });
+        }
         // A key without escapes is its own text and cannot be undecodable.
         let lossy = |key: &Cow<'_, str>| matches!(key, Cow::Owned(k) if k.contains('\u{fffd}'));
         let undecodable_keys = members.iter().any(|(key, _)| lossy(key));
         let order = order_of(&members);
         let duplicates = has_duplicates(&members, &order);
         let marks = members.iter().fold(0, |marks, (key, _)| marks | mark(key));
-        Self { source, members, marks, order, duplicates, undecodable_keys }
+        Ok(Self { source, members, marks, order, duplicates, undecodable_keys })
     }
 
     /// The source text.

@@ -43,6 +43,11 @@ pub enum DecodeError {
         /// The limit, in levels.
         limit: usize,
     },
+    /// An object with more members than the limit.
+    TooManyMembers {
+        /// The limit.
+        limit: usize,
+    },
     /// Longer than the limit for files of this kind.
     TooLarge {
         /// Length of the file.
@@ -93,6 +98,7 @@ impl fmt::Display for DecodeError {
             }
             Self::NotAnObject { found } => write!(f, "expected an object, found {found}"),
             Self::TooDeep { limit } => write!(f, "nested deeper than {limit} levels"),
+            Self::TooManyMembers { limit } => write!(f, "an object has more than {limit} members"),
             Self::TooLarge { bytes, limit_bytes } => {
                 write!(f, "{bytes} bytes, more than the limit of {limit_bytes}")
             }

@@ -220,7 +220,9 @@ pub fn of_damage(error: &DecodeError) -> &'static FindingKind {
         DecodeError::Empty => &STATUS_EMPTY,
         DecodeError::ZeroFilled { .. } => &STATUS_ZERO_FILLED,
         DecodeError::Torn => &STATUS_TORN,
-        DecodeError::TooDeep { .. } | DecodeError::TooLarge { .. } => &STATUS_TOO_LARGE,
+        DecodeError::TooDeep { .. }
+        | DecodeError::TooManyMembers { .. }
+        | DecodeError::TooLarge { .. } => &STATUS_TOO_LARGE,
         DecodeError::Member { .. } => &STATUS_WRONG_TYPE,
         _ => &STATUS_NOT_JSON,
     }

@@ -22,6 +22,9 @@ pub const STDERR_TAIL_CHARS: usize = 4000;
 /// Deepest nesting of a JSON document: four times what any known writer produces, and far below
 /// what a recursive reader of another language survives.
 pub const MAX_DEPTH: usize = 128;
+/// Most members of one JSON object: twice the most steps, which may be keys, and a hundred times what
+/// any known writer produces. More would make every look-up of a hostile record cost. Spec: RS-JSON-10.
+pub const MAX_MEMBERS: usize = 20_000;
 /// Most entries of one run directory that are looked at; the rest is counted as `truncated`. Known
 /// writers make a few per step, and reading this many takes some hundredths of a second. Spec: RS-READ-04.
 pub const RUN_DIR_MAX_ENTRIES: usize = 30_000;
