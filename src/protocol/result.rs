@@ -48,17 +48,12 @@ impl ResultView {
         // A replay wraps the completion; the outcome is inside.
         if let Some(inner) = doc.get("completion").and_then(Raw::object) {
             let mut view = Self::read(&inner);
-            let own = Self::read_plain(doc);
+            let own = Self::read_listed(doc);
             view.run_id = own.run_id.or(view.run_id);
             view.session_id = own.session_id.or(view.session_id);
             view.at_ms = doc.get("completedAt").and_then(Raw::instant_ms).or(view.at_ms);
             return view;
         }
-        Self::read_plain(doc)
-    }
-
-    fn read_plain(doc: &Document<'_>) -> Self {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
         let has_output = doc.get("results").and_then(Raw::array).is_some_and(|children| {
             children.iter().any(|child| {
                 child
@@ -68,6 +63,13 @@ impl ResultView {
                     .is_some_and(|o| !o.trim().is_empty())
             })
         });
+        Self { has_output, ..Self::read_listed(doc) }
+    }
+
+    /// Reads what a list of results shows: everything but [`ResultView::has_output`], for which all
+    /// children, and so most of a large payload, would have to be gone through.
+    pub fn read_listed(doc: &Document<'_>) -> Self {
+        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
         Self {
             run_id: text("runId").or_else(|| text("id")),
             session_id: text("sessionId").filter(|s| !s.is_empty()),
@@ -75,7 +77,7 @@ impl ResultView {
             outcome: outcome_of(doc),
             at_ms: doc.get("timestamp").and_then(Raw::instant_ms),
             delivered_at_ms: doc.get("notificationDeliveredAt").and_then(Raw::instant_ms),
-            has_output,
+            has_output: false,
         }
     }
 }

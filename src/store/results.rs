@@ -15,7 +15,7 @@ use crate::protocol::ids::RunId;
 use crate::protocol::index_entry::ResultIndexEntry;
 use crate::protocol::replay::Replay;
 use crate::protocol::result::{ResultPlace, ResultView};
-use crate::protocol::{layout, limits, segment};
+use crate::protocol::{Document, layout, limits, segment};
 
 use super::host::{DirEntry, FileKind, Host, Stat};
 use super::read::{self, ExpectedOwner};
@@ -92,7 +92,7 @@ impl<H: Host> ResultsRoot<H> {
         let run_id = wanted.run_id;
         let mut results = Vec::new();
         let mut look = |dir: &H::Dir, name: &str, place, label: &dyn Fn() -> String| {
-            let (fact, _) = payload(host, dir, name, owner);
+            let (fact, _) = payload(host, dir, name, owner, ResultView::read);
             if fact.is_there() {
                 results.push(ResultFact { place, path: label(), fact });
             }
@@ -282,7 +282,7 @@ impl<H: Host> ResultsRoot<H> {
             let mut flow = ControlFlow::Continue(());
             let _ = host.list(&dir, &mut |entry| {
                 if let Some(name) = payload_name(&entry) {
-                    let (fact, stat) = payload(host, &dir, name, owner);
+                    let (fact, stat) = payload(host, &dir, name, owner, ResultView::read);
                     if fact.is_there() {
                         flow = each(&session, name, fact, stat.map(|s| s.mtime_ms));
                     }
@@ -305,7 +305,7 @@ impl<H: Host> ResultsRoot<H> {
         let mut flow = ControlFlow::Continue(());
         let _ = host.list(&self.dir, &mut |entry| {
             let Some(name) = payload_name(&entry) else { return ControlFlow::Continue(()) };
-            let (fact, stat) = payload(host, &self.dir, name, owner);
+            let (fact, stat) = payload(host, &self.dir, name, owner, ResultView::read_listed);
             if fact.is_there() {
                 let run_id = name.strip_suffix(".json").unwrap_or(name).to_owned();
                 let path = format!("{}/{name}", self.label);
@@ -344,9 +344,10 @@ fn payload<H: Host>(
     dir: &H::Dir,
     name: &str,
     owner: ExpectedOwner,
+    view: fn(&Document<'_>) -> ResultView,
 ) -> (FileFact<ResultView>, Option<Stat>) {
     let limit = limits::RESULT_MAX_BYTES;
-    read::document_unlisted(host, dir, name, limit, owner, |doc| Ok(ResultView::read(doc)))
+    read::document_unlisted(host, dir, name, limit, owner, |doc| Ok(view(doc)))
 }
 
 /// The name of an entry that may be a payload.
