@@ -105,7 +105,7 @@ pub(crate) fn run(out: &mut impl Write, r: &RunReport, now_ms: i64) -> io::Resul
     let state = r
         .recorded_state
         .as_deref()
-        .map_or("no status".to_owned(), |s| format!("recorded '{}'", word(s)));
+        .map_or("no state recorded".to_owned(), |s| format!("recorded '{}'", word(s)));
     writeln!(out, "{}  {}", verdict(r, 0), escape(&r.run_id))?;
     write!(out, "  {state} · process {} · proof {}", r.liveness, word(&r.proof.state))?;
     if r.proof.counts {
