@@ -345,9 +345,10 @@ mod tests {
 
     #[test]
     fn a_lease_is_stale_only_when_owner_and_writer_are_gone_on_this_host() {
-        let idle = owner(r#""writerState":"none","processStartIdentity":"linux:1""#).unwrap();
-        let spawning = owner(r#""writerState":"spawning""#).unwrap();
-        let busy = owner(r#""writerState":"running","writerPid":5"#).unwrap();
+        let idle = owner(r#""writerState":"none","processStartIdentity":"linux:1""#)
+            .expect("a valid owner");
+        let spawning = owner(r#""writerState":"spawning""#).expect("a valid owner");
+        let busy = owner(r#""writerState":"running","writerPid":5"#).expect("a valid owner");
         let (dead, alive) = (seen(Alive::No, None), seen(Alive::Yes, Some("linux:1")));
         let reused = seen(Alive::Yes, Some("linux:2"));
         let rows = [
