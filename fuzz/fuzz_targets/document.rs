@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use runstore::protocol::{Document, Kind, Raw};
+use runstore::protocol::{Document, Kind, Outline, Raw};
 use serde_json::Value;
 
 fuzz_target!(|data: &[u8]| {
@@ -19,19 +19,35 @@ fuzz_target!(|data: &[u8]| {
         (Ok(_), Err(e)) => assert!(is_left_out(&e.to_string()), "took what is not JSON: {e}"),
         _ => {}
     }
-    let Ok(doc) = ours else { return };
+    let mut room = Outline::default();
+    let outlined = Document::outlined(data, &mut room);
+    match (&ours, &outlined) {
+        (Err(one), Err(other)) => assert_eq!(one, other, "an outline changes no answer"),
+        (one, other) => assert_eq!(one.is_ok(), other.is_ok(), "an outline changes no answer"),
+    }
+    let (Ok(doc), Ok(outlined)) = (ours, outlined) else { return };
+    // Before anything is listed, members are found by their places.
+    for (key, _) in doc.members() {
+        assert_eq!(outlined.get(key), doc.get(key), "an outline finds the same");
+    }
+    ask(&doc, theirs.as_ref().ok());
+    ask(&outlined, theirs.as_ref().ok());
+});
+
+/// Everything that can be asked of a document.
+fn ask(doc: &Document<'_>, theirs: Option<&Value>) {
     for (_, raw) in doc.members() {
         look(raw, 4);
     }
-    if let Ok(Value::Object(members)) = &theirs {
+    if let Some(Value::Object(members)) = theirs {
         for (key, value) in members {
             let raw = doc.get(key).expect("a member is found under its key");
             compare(raw, value);
         }
         assert!(doc.members().count() >= members.len(), "no member is lost");
     }
-    patch(&doc);
-});
+    patch(doc);
+}
 
 /// Whether another reader's refusal is one of the three that are ours to accept.
 fn is_left_out(error: &str) -> bool {

@@ -1,7 +1,9 @@
 //! Where answers and errors go.
 
+use std::cell::RefCell;
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
+use std::rc::Rc;
 
 use anstyle::{AnsiColor, Style};
 
@@ -57,7 +59,24 @@ impl Failure {
 /// pieces of a line, the inner one the pieces that are left when colours were taken out.
 pub(crate) struct Output {
     out: io::BufWriter<anstream::AutoStream<Box<dyn Write>>>,
+    /// The inner buffer, for whatever needs no filter.
+    inner: Shared,
     color: anstream::ColorChoice,
+    has_color: bool,
+}
+
+/// A writer with two holders, both on one thread.
+#[derive(Clone)]
+struct Shared(Rc<RefCell<io::BufWriter<io::StdoutLock<'static>>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
 }
 
 impl Output {
@@ -72,9 +91,25 @@ impl Output {
             anstream::ColorChoice::Auto => anstream::AutoStream::choice(&stdout),
             chosen => chosen,
         };
-        let inner: Box<dyn Write> = Box::new(io::BufWriter::with_capacity(BUFFER, stdout));
-        let stream = anstream::AutoStream::new(inner, choice);
-        Self { out: io::BufWriter::with_capacity(BUFFER, stream), color }
+        let buffer = io::BufWriter::with_capacity(BUFFER, stdout);
+        let inner = Shared(Rc::new(RefCell::new(buffer)));
+        let filtered: Box<dyn Write> = Box::new(inner.clone());
+        let stream = anstream::AutoStream::new(filtered, choice);
+        let has_color = is_text && !matches!(stream.current_choice(), anstream::ColorChoice::Never);
+        Self { out: io::BufWriter::with_capacity(BUFFER, stream), inner, color, has_color }
+    }
+
+    /// Whether text is written with colours.
+    pub(crate) fn has_color(&self) -> bool {
+        self.has_color
+    }
+
+    /// Writes what has colours exactly where they are wanted, so that nothing need be filtered.
+    pub(crate) fn write_styled(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if !self.out.buffer().is_empty() {
+            self.out.flush()?;
+        }
+        self.inner.write_all(bytes)
     }
 
     /// The writer.

@@ -1,5 +1,6 @@
 //! Answers as text. Strings from files are data: nothing in them reaches the terminal as a command.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,36 +12,38 @@ use super::exit_code::Code;
 
 /// Makes control characters, and characters that reorder or hide text, visible.
 /// Spec: RS-READ-10.
-pub(crate) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     let harmful = |c: char| {
         c.is_control()
             || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
     };
-    if !text.chars().any(harmful) {
-        return text.to_owned();
+    let plain = |b: u8| (0x20..0x7f).contains(&b);
+    if text.bytes().all(plain) || !text.chars().any(harmful) {
+        return text.into();
     }
-    text.chars().fold(String::with_capacity(text.len() + 16), |mut out, c| {
+    let escaped = text.chars().fold(String::with_capacity(text.len() + 16), |mut out, c| {
         if harmful(c) {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
         }
         out
-    })
+    });
+    escaped.into()
 }
 
 /// As much of one line as a person reads; JSON has the whole.
-fn shown(line: &str) -> String {
+fn shown(line: &str) -> Cow<'_, str> {
     cut(line, 2000)
 }
 
 /// As much of a word as a table has room for.
-fn word(text: &str) -> String {
+fn word(text: &str) -> Cow<'_, str> {
     cut(text, 64)
 }
 
-fn cut(text: &str, chars: usize) -> String {
+fn cut(text: &str, chars: usize) -> Cow<'_, str> {
     match text.char_indices().nth(chars) {
         None => escape(text),
         Some((at, _)) => escape(&text[..at]) + "…",
@@ -107,7 +110,7 @@ pub(crate) fn run(out: &mut impl Write, r: &RunReport, now_ms: i64) -> io::Resul
         .as_deref()
         .map_or("no state recorded".to_owned(), |s| format!("recorded '{}'", word(s)));
     writeln!(out, "{}  {}", verdict(r, 0), escape(&r.run_id))?;
-    write!(out, "  {state} · process {} · proof {}", r.liveness, word(&r.proof.state))?;
+    write!(out, "  {state} · process {} · proof {}", r.liveness, word(r.proof.state))?;
     if r.proof.counts {
         write!(out, " (counts)")?;
     }
@@ -187,20 +190,20 @@ fn text_lines(out: &mut impl Write, head: &str, text: &str, source: &str) -> io:
 }
 
 /// One run in one line.
-pub(crate) fn row(out: &mut impl Write, r: &RunReport, now_ms: i64) -> io::Result<()> {
-    let state = r.recorded_state.as_deref().map_or("-".to_owned(), word);
+pub(crate) fn row(
+    out: &mut impl Write,
+    r: &RunReport,
+    now_ms: i64,
+    colored: bool,
+) -> io::Result<()> {
+    let style = if colored { color(Code::of_report(r)) } else { Style::new() };
+    let state = r.recorded_state.as_deref().map_or("-".into(), word);
     let since =
         r.last_evidence_ms.map_or("-".to_owned(), |at| age(now_ms.saturating_sub(at).max(0)));
-    write!(
-        out,
-        "{}  {:<9} {:<12} {since:>8}  {}",
-        verdict(r, 18),
-        state,
-        r.liveness,
-        escape(&r.run_id)
-    )?;
-    if !r.flags.is_empty() {
-        write!(out, "  {}", r.flags.join(","))?;
+    let (verdict, liveness, run) = (r.verdict, r.liveness, escape(&r.run_id));
+    write!(out, "{style}{verdict:<18}{style:#}  {state:<9} {liveness:<12} {since:>8}  {run}")?;
+    for (i, flag) in r.flags.iter().enumerate() {
+        write!(out, "{}{flag}", if i == 0 { "  " } else { "," })?;
     }
     writeln!(out)
 }
@@ -224,7 +227,7 @@ pub(crate) fn store_end(
 ) -> io::Result<()> {
     for s in slots {
         let word = if s.releasable { "releasable" } else { "held" };
-        let run = s.run_id.as_deref().map_or("unknown run".to_owned(), escape);
+        let run = s.run_id.as_deref().map_or("unknown run".into(), escape);
         writeln!(
             out,
             "slot      {word:<11} {run}: {}  {DIM}[{}]{DIM:#}",
@@ -233,7 +236,7 @@ pub(crate) fn store_end(
         )?;
     }
     for l in leases {
-        let run = l.run_id.as_deref().map_or("unknown run".to_owned(), escape);
+        let run = l.run_id.as_deref().map_or("unknown run".into(), escape);
         let writer =
             l.writer_state.as_deref().map_or(String::new(), |w| format!(" (writer {})", escape(w)));
         let (reason, path) = (escape(&l.reason), escape(&l.path));
@@ -241,7 +244,7 @@ pub(crate) fn store_end(
     }
     for r in results {
         let outcome = r.outcome.unwrap_or("no outcome");
-        let session = r.session_id.as_deref().map_or("no session".to_owned(), escape);
+        let session = r.session_id.as_deref().map_or("no session".into(), escape);
         let waits = r.age_ms.map_or(String::new(), |ms| format!(", waiting {}", age(ms)));
         let problem = r.problem.as_deref().map_or(String::new(), |p| format!(": {}", escape(p)));
         let (run, path) = (escape(&r.run_id), escape(&r.path));

@@ -1,7 +1,9 @@
 //! Looking ahead: runs are read on other threads and met in the order of the listing.
 //!
 //! Theory of operation. [`Eyes`] is the part of a walk that is free of shared state: it looks at one
-//! run and, where the answer does not depend on other runs, judges it. The first runs are looked at on
+//! run and, where the answer does not depend on other runs, judges it and does with the report what the
+//! caller wants done with it (`prepare`), such as writing its line: what a thread hands over is ready
+//! to be used, and the one thread that everything passes through has little left to do. The first runs are looked at on
 //! the caller's thread, so a small store starts no thread. After them names are put into batches,
 //! which go to the threads in turn; each thread answers its batches in order, and the caller takes
 //! the answers in turn as well, so the order is that of the listing. The caller takes the oldest
@@ -17,7 +19,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope};
 
-use crate::protocol::diagnose::diagnose;
+use crate::protocol::diagnose::{diagnose, diagnose_briefly};
 use crate::store::host::{FileKind, Host};
 use crate::store::{Depth, Snapshot, Store};
 
@@ -59,10 +61,13 @@ pub(super) struct Job {
     pub(super) kind: Option<FileKind>,
 }
 
+/// What is done with a report on the thread that made it.
+pub(super) type Prepare<'p, T> = dyn Fn(RunReport) -> T + Sync + 'p;
+
 /// What was met at a name.
-pub(super) enum Met {
-    /// The report of a run that depends on no other run.
-    Judged(Box<RunReport>),
+pub(super) enum Met<T> {
+    /// What was made of the report of a run that depends on no other run.
+    Judged(T),
     /// An active run, to be judged with what is known of the others.
     Active(Box<Snapshot>),
     /// The name is gone.
@@ -85,10 +90,10 @@ impl<H: Host> Eyes<'_, '_, H> {
 
     /// Judges one run by its evidence.
     pub(super) fn report(self, snapshot: &Snapshot) -> RunReport {
-        let diagnosis = diagnose(&snapshot.evidence);
         if self.brief {
-            return RunReport::brief(snapshot, diagnosis);
+            return RunReport::brief(snapshot, diagnose_briefly(&snapshot.evidence));
         }
+        let diagnosis = diagnose(&snapshot.evidence);
         RunReport::new(snapshot, diagnosis, &self.children(&snapshot.evidence.run_id))
     }
 
@@ -103,7 +108,7 @@ impl<H: Host> Eyes<'_, '_, H> {
         children
     }
 
-    fn meet(self, job: Job) -> Met {
+    fn meet<T>(self, job: Job, prepare: &Prepare<'_, T>) -> Met<T> {
         let Some(snapshot) = self.look(job.root, &job.name, job.kind) else {
             return Met::Nothing(job);
         };
@@ -112,7 +117,7 @@ impl<H: Host> Eyes<'_, '_, H> {
         if active_pid(&snapshot).is_some() {
             return Met::Active(Box::new(snapshot));
         }
-        Met::Judged(Box::new(self.report(&snapshot)))
+        Met::Judged(prepare(self.report(&snapshot)))
     }
 
     /// Where the real run of this id is, when the directory at hand only shadows it.
@@ -136,45 +141,56 @@ impl<H: Host> Eyes<'_, '_, H> {
 }
 
 /// One thread's ends.
-struct Mate {
+struct Mate<T> {
     jobs: SyncSender<Vec<Job>>,
-    met: Receiver<Vec<Met>>,
+    met: Receiver<Vec<Met<T>>>,
 }
 
 /// What hands one thing on; breaks when nobody wants more.
-type Take<'t> = dyn FnMut(Met) -> ControlFlow<()> + 't;
+type Take<'t, T> = dyn FnMut(Met<T>) -> ControlFlow<()> + 't;
 
 /// The threads of one walk.
-pub(super) struct Crew<'scope, 'env, 'a, 'h, H: Host> {
+pub(super) struct Crew<'scope, 'env, 'a, 'h, H: Host, T> {
     scope: &'scope Scope<'scope, 'env>,
     eyes: Eyes<'a, 'h, H>,
+    prepare: &'a Prepare<'a, T>,
     alone: usize,
-    mates: Vec<Mate>,
+    mates: Vec<Mate<T>>,
     batch: Vec<Job>,
     /// Batches handed out and taken back so far.
     sent: usize,
     taken: usize,
 }
 
-impl<'scope, 'env, 'a: 'scope, 'h: 'scope, H: Host> Crew<'scope, 'env, 'a, 'h, H> {
+impl<'scope, 'env, 'a, 'h, H, T> Crew<'scope, 'env, 'a, 'h, H, T>
+where
+    'a: 'scope,
+    'h: 'scope,
+    H: Host,
+    T: Send + 'scope,
+{
     /// A crew without threads yet.
-    pub(super) fn new(scope: &'scope Scope<'scope, 'env>, eyes: Eyes<'a, 'h, H>) -> Self {
+    pub(super) fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        eyes: Eyes<'a, 'h, H>,
+        prepare: &'a Prepare<'a, T>,
+    ) -> Self {
         let (mates, batch) = (Vec::new(), Vec::with_capacity(BATCH));
-        Self { scope, eyes, alone: ALONE, mates, batch, sent: 0, taken: 0 }
+        Self { scope, eyes, prepare, alone: ALONE, mates, batch, sent: 0, taken: 0 }
     }
 
     /// Adds a name, and hands on whatever has to be taken by now.
-    pub(super) fn add(&mut self, job: Job, take: &mut Take<'_>) -> ControlFlow<()> {
+    pub(super) fn add(&mut self, job: Job, take: &mut Take<'_, T>) -> ControlFlow<()> {
         if self.alone > 0 {
             self.alone -= 1;
-            return take(self.eyes.meet(job));
+            return take(self.eyes.meet(job, self.prepare));
         }
         self.batch.push(job);
         if self.batch.len() < BATCH { ControlFlow::Continue(()) } else { self.send(take) }
     }
 
     /// Hands on everything that is under way.
-    pub(super) fn drain(&mut self, take: &mut Take<'_>) -> ControlFlow<()> {
+    pub(super) fn drain(&mut self, take: &mut Take<'_, T>) -> ControlFlow<()> {
         self.send(take)?;
         while self.taken < self.sent {
             self.take_oldest(take)?;
@@ -182,7 +198,7 @@ impl<'scope, 'env, 'a: 'scope, 'h: 'scope, H: Host> Crew<'scope, 'env, 'a, 'h, H
         ControlFlow::Continue(())
     }
 
-    fn send(&mut self, take: &mut Take<'_>) -> ControlFlow<()> {
+    fn send(&mut self, take: &mut Take<'_, T>) -> ControlFlow<()> {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         if batch.is_empty() {
             return ControlFlow::Continue(());
@@ -191,7 +207,7 @@ impl<'scope, 'env, 'a: 'scope, 'h: 'scope, H: Host> Crew<'scope, 'env, 'a, 'h, H
             self.mates = (0..THREADS).map_while(|_| self.mate()).collect();
         }
         if self.mates.is_empty() {
-            return batch.into_iter().try_for_each(|job| take(self.eyes.meet(job)));
+            return batch.into_iter().try_for_each(|job| take(self.eyes.meet(job, self.prepare)));
         }
         let mate = &self.mates[self.sent % self.mates.len()];
         // It hangs up only by panicking, and then the scope ends the walk with its panic.
@@ -205,20 +221,21 @@ impl<'scope, 'env, 'a: 'scope, 'h: 'scope, H: Host> Crew<'scope, 'env, 'a, 'h, H
         self.take_oldest(take)
     }
 
-    fn take_oldest(&mut self, take: &mut Take<'_>) -> ControlFlow<()> {
+    fn take_oldest(&mut self, take: &mut Take<'_, T>) -> ControlFlow<()> {
         let mate = &self.mates[self.taken % self.mates.len()];
         let Ok(met) = mate.met.recv() else { return ControlFlow::Break(()) };
         self.taken += 1;
         met.into_iter().try_for_each(take)
     }
 
-    fn mate(&self) -> Option<Mate> {
+    fn mate(&self) -> Option<Mate<T>> {
         let (jobs, to_do) = sync_channel::<Vec<Job>>(AHEAD);
         let (done, met) = sync_channel(AHEAD);
-        let eyes = self.eyes;
+        let (eyes, prepare) = (self.eyes, self.prepare);
         let work = move || {
             for batch in to_do {
-                let answers: Vec<_> = batch.into_iter().map(|job| eyes.meet(job)).collect();
+                let answers: Vec<_> =
+                    batch.into_iter().map(|job| eyes.meet(job, prepare)).collect();
                 // Nobody listens any more: the walk was broken off.
                 if done.send(answers).is_err() {
                     return;

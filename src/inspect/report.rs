@@ -3,6 +3,7 @@
 //! These are wire types: camelCase members that are only ever added to. The domain types behind them
 //! never serialize themselves. Schema: `spec/schemas/v1/inspect.schema.json`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -27,7 +28,7 @@ pub struct RunReport {
     /// Absolute path.
     pub path: String,
     /// The `state` word found, verbatim; `null` when there is none.
-    pub recorded_state: Option<String>,
+    pub recorded_state: Option<Cow<'static, str>>,
     /// Liveness word.
     pub liveness: &'static str,
     /// Verdict word.
@@ -42,7 +43,7 @@ pub struct RunReport {
     pub resumable: Option<bool>,
     /// Why it can, or cannot, be resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resumable_because: Option<String>,
+    pub resumable_because: Option<&'static str>,
     /// The record with the better evidence, of a conflict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred: Option<&'static str>,
@@ -55,7 +56,7 @@ pub struct RunReport {
     pub session_id: Option<String>,
     /// Mode word, where recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    pub mode: Option<Cow<'static, str>>,
     /// Recorded process id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i64>,
@@ -95,7 +96,7 @@ pub struct RunReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct ProofReport {
     /// State word.
-    pub state: String,
+    pub state: &'static str,
     /// Reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -276,9 +277,14 @@ pub struct Summary {
 impl Summary {
     /// Counts one report.
     pub fn count(&mut self, report: &RunReport) {
+        self.add(report.verdict, report.temp_files);
+    }
+
+    /// Counts a report of which only this is known.
+    pub fn add(&mut self, verdict: &'static str, temp_files: u64) {
         self.total += 1;
-        *self.by_verdict.entry(report.verdict).or_default() += 1;
-        self.temp_files += report.temp_files;
+        *self.by_verdict.entry(verdict).or_default() += 1;
+        self.temp_files += temp_files;
     }
 }
 
@@ -315,10 +321,11 @@ impl RunReport {
         let findings = d.findings.iter().map(FindingReport::new).collect();
         let next = d.next.iter().map(NextReport::new).collect();
         let must_not = d.must_not.clone();
-        Self { evidence, findings, next, must_not, children, ..Self::brief(snapshot, d) }
+        let path = snapshot.path.to_string_lossy().into_owned();
+        Self { path, evidence, findings, next, must_not, children, ..Self::brief(snapshot, d) }
     }
 
-    /// The same without evidence, findings, advice and children: what a row of a table needs.
+    /// The same without path, evidence, findings, advice and children: a row of a table needs none.
     pub fn brief(snapshot: &Snapshot, d: Diagnosis) -> Self {
         let e = &snapshot.evidence;
         let s = e.status.value();
@@ -326,7 +333,7 @@ impl RunReport {
         let (resumable, resumable_because) = d.resumable.unzip();
         Self {
             run_id: e.run_id.clone(),
-            path: snapshot.path.to_string_lossy().into_owned(),
+            path: String::new(),
             recorded_state: recorded_state(e),
             liveness: liveness_word(e),
             verdict: d.verdict.as_str(),
@@ -338,7 +345,7 @@ impl RunReport {
             dialect: d.dialect,
             because: d.because,
             session_id: s.and_then(|s| s.session_id.clone()),
-            mode: s.and_then(|s| s.mode.as_ref()).map(|m| m.as_str().to_owned()),
+            mode: s.and_then(|s| s.mode.as_ref()).map(word),
             pid: s.and_then(|s| s.pid).filter(|pid| *pid > 0),
             started_at_ms: s.and_then(|s| s.started_at_ms),
             ended_at_ms: s.and_then(|s| s.ended_at_ms),
@@ -367,8 +374,15 @@ impl RunReport {
 
 /// The `state` word, verbatim; nothing of a record that could not be decoded.
 /// Spec: RS-STATUS-06.
-fn recorded_state(e: &RunEvidence) -> Option<String> {
-    e.status.value().and_then(|s| s.state.as_ref()).map(Open::as_str).map(str::to_owned)
+fn recorded_state(e: &RunEvidence) -> Option<Cow<'static, str>> {
+    e.status.value().and_then(|s| s.state.as_ref()).map(word)
+}
+
+fn word<K: crate::protocol::Word>(word: &Open<K>) -> Cow<'static, str> {
+    match word {
+        Open::Known(known) => known.as_str().into(),
+        Open::Unrecognized(text) => text.clone().into(),
+    }
 }
 
 fn liveness_word(e: &RunEvidence) -> &'static str {

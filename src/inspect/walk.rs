@@ -11,7 +11,7 @@ use crate::protocol::{layout, limits};
 use crate::store::host::{FileKind, Host};
 use crate::store::{Depth, Routes, Snapshot, Store, StoreProblem};
 
-use super::crew::{Crew, Eyes, Job, Met};
+use super::crew::{Crew, Eyes, Job, Met, Prepare};
 use super::report::{RunReport, SlotReport};
 
 /// Which runs are wanted.
@@ -82,7 +82,7 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         inspection
     }
 
-    /// Leaves evidence, findings, advice and children out of the reports, for tables.
+    /// Leaves paths, evidence, findings, advice and children out of the reports, for tables.
     #[must_use]
     pub fn brief(mut self) -> Self {
         self.brief = true;
@@ -185,14 +185,26 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         each: &mut dyn FnMut(RunReport) -> ControlFlow<()>,
         problems: &mut Vec<StoreProblem>,
     ) {
+        self.each_prepared(&|report| report, each, problems);
+    }
+
+    /// As [`Inspection::each`], but what is handed on is what `prepare` made of each report, on the
+    /// thread that looked at its run.
+    pub fn each_prepared<T: Send>(
+        &mut self,
+        prepare: &(dyn Fn(RunReport) -> T + Sync),
+        each: &mut dyn FnMut(T) -> ControlFlow<()>,
+        problems: &mut Vec<StoreProblem>,
+    ) {
         let mut held: Vec<Snapshot> = Vec::new();
         let mut unlisted = Vec::new();
         let (nested, routed) = (&self.nested, &self.routed);
         let eyes = Eyes { store: self.store, nested, routed, depth: self.depth, brief: self.brief };
         let pids = &mut self.pids;
         let stopped = std::thread::scope(|scope| {
-            let mut take = |met: Met| take_one(met, eyes, pids, &mut held, each, problems);
-            let mut crew = Crew::new(scope, eyes);
+            let mut take =
+                |met: Met<T>| take_one(met, eyes, prepare, pids, &mut held, each, problems);
+            let mut crew = Crew::new(scope, eyes, prepare);
             for (root, runs) in eyes.store.runs_roots.iter().enumerate() {
                 let mut flow = ControlFlow::Continue(());
                 let listed = runs.each_name(eyes.store.host(), &mut |name, kind| {
@@ -217,7 +229,7 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
             return;
         }
         for snapshot in held {
-            if each(self.judge(snapshot).1).is_break() {
+            if each(prepare(self.judge(snapshot).1)).is_break() {
                 return;
             }
         }
@@ -281,16 +293,17 @@ fn judge<H: Host>(
 }
 
 /// Takes what was met at one name: counts its pid, holds it back or hands it on.
-fn take_one<H: Host>(
-    met: Met,
+fn take_one<H: Host, T>(
+    met: Met<T>,
     eyes: Eyes<'_, '_, H>,
+    prepare: &Prepare<'_, T>,
     pids: &mut PidTable,
     held: &mut Vec<Snapshot>,
-    each: &mut dyn FnMut(RunReport) -> ControlFlow<()>,
+    each: &mut dyn FnMut(T) -> ControlFlow<()>,
     problems: &mut Vec<StoreProblem>,
 ) -> ControlFlow<()> {
     let snapshot = match met {
-        Met::Judged(report) => return each(*report),
+        Met::Judged(prepared) => return each(prepared),
         Met::Active(snapshot) => *snapshot,
         Met::Nothing(job) => {
             let label = &eyes.store.runs_roots[job.root].label;
@@ -309,7 +322,7 @@ fn take_one<H: Host>(
         held.push(snapshot);
         return ControlFlow::Continue(());
     }
-    each(judge(eyes, pids, snapshot).1)
+    each(prepare(judge(eyes, pids, snapshot).1))
 }
 
 /// The recorded pid of a run that says it is active.

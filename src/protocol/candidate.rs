@@ -18,10 +18,11 @@ use std::borrow::Cow;
 
 use std::fmt;
 
-use super::document::{Document, Raw};
+use super::document::{Document, Lookup};
 use super::error::DecodeError;
 use super::member;
 use super::open::{Word as _, words};
+use super::raw::Raw;
 
 words! {
     /// What a recorded process was. Facts §5.1.
@@ -84,6 +85,15 @@ impl Instance {
     pub fn read(raw: Raw<'_>, member: &(impl fmt::Display + ?Sized)) -> Result<Self, DecodeError> {
         let doc =
             raw.object().ok_or_else(|| DecodeError::member(member.to_string(), "an object"))?;
+        let doc = doc.pick([
+            "kind",
+            "processInstanceId",
+            "closeObservedAt",
+            "exitCode",
+            "signal",
+            "attempt",
+            "processTree",
+        ]);
         let at = |key: &str| format!("{member}.{key}");
         let fail = |key: &str, expected| DecodeError::member(at(key), expected);
         let kind = text(&doc, "kind")
@@ -143,6 +153,14 @@ impl ProcessTree {
     fn read(raw: Raw<'_>, member: &(impl fmt::Display + ?Sized)) -> Result<Self, DecodeError> {
         let doc =
             raw.object().ok_or_else(|| DecodeError::member(member.to_string(), "an object"))?;
+        let doc = doc.pick([
+            "state",
+            "mechanism",
+            "processGroupId",
+            "verifiedAt",
+            "reason",
+            "diagnostic",
+        ]);
         let fail = |key: &str, expected| DecodeError::member(format!("{member}.{key}"), expected);
         match text(&doc, "state").as_deref() {
             Some("observed") => {
@@ -301,10 +319,10 @@ fn read_writers(raw: Raw<'_>, member: &str) -> Result<Vec<Instance>, DecodeError
     let records = raw.array().ok_or_else(|| DecodeError::member(member, "an array"))?;
     let mut writers = Vec::with_capacity(records.len());
     for (at, raw) in records.into_iter().enumerate() {
-        let place = format!("{member}[{at}]");
-        let instance = Instance::read(raw, &place)?;
+        let instance = Instance::read(raw, &format_args!("{member}[{at}]"))?;
         if instance.kind == InstanceKind::Runner {
-            return Err(DecodeError::member(format!("{place}.kind"), "a kind of writer"));
+            let place = format!("{member}[{at}].kind");
+            return Err(DecodeError::member(place, "a kind of writer"));
         }
         writers.push(instance);
     }
@@ -348,7 +366,7 @@ fn index_of(key: &str) -> Option<u32> {
     key.parse::<u32>().ok().filter(|index| index.to_string() == key)
 }
 
-fn text<'a>(doc: &Document<'a>, key: &str) -> Option<Cow<'a, str>> {
+fn text<'a>(doc: &impl Lookup<'a>, key: &str) -> Option<Cow<'a, str>> {
     doc.get(key).and_then(Raw::string)
 }
 

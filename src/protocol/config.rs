@@ -8,8 +8,9 @@
 //! [`RunnerConfig::read`] is lenient and never fails; [`validate`] is the check that a runner makes
 //! before it touches any file of the run. Facts L-30 to L-33; spec RS-START-06.
 
-use super::document::{Document, Kind, Raw};
+use super::document::Document;
 use super::error::DecodeError;
+use super::raw::{Kind, Raw};
 
 /// What launched the runner.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,11 @@
 //! A crash between removal and action loses the request. Messages are never shown: they are prompts.
 //! Spec: RS-CTRL-*; facts C-1 to C-8.
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::layout;
 use super::open::{Open, words};
+use super::raw::Raw;
 
 /// Largest request file that is read, in bytes: a message of 128 KiB in the longest spelling that
 /// JSON has for it, six bytes for each, and room for the rest.

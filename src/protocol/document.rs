@@ -15,196 +15,71 @@
 //! Not promised: validation of nested values beyond their syntax, and any canonical form.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 
-use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::error::DecodeError;
 use super::limits;
+use super::outline::{Outline, Outlined};
+use super::raw::Raw;
 use super::scan::{self, Trust};
-
-/// One JSON value as found in a file: its exact text, not yet interpreted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Raw<'a>(&'a str);
-
-/// The JSON type of a [`Raw`] value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kind {
-    /// `null`
-    Null,
-    /// `true` or `false`
-    Bool,
-    /// Any number.
-    Number,
-    /// A string.
-    String,
-    /// An array.
-    Array,
-    /// An object.
-    Object,
-}
-
-impl Kind {
-    /// The name used in error messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Bool => "a boolean",
-            Self::Number => "a number",
-            Self::String => "a string",
-            Self::Array => "an array",
-            Self::Object => "an object",
-        }
-    }
-}
-
-impl fmt::Debug for Raw<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl<'a> Raw<'a> {
-    /// Parses a text that holds exactly one JSON value.
-    ///
-    /// # Errors
-    /// [`DecodeError`] when the text is not JSON or nests deeper than [`limits::MAX_DEPTH`].
-    pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
-        check_depth(text)?;
-        let raw: &RawValue =
-            serde_json::from_str(text).map_err(|e| DecodeError::from_json(text, &e))?;
-        Ok(Self(raw.get()))
-    }
-
-    /// The exact text of the value.
-    pub fn text(self) -> &'a str {
-        self.0
-    }
-
-    /// The JSON type, told from the first byte.
-    pub fn kind(self) -> Kind {
-        match self.0.as_bytes().first() {
-            Some(b'n') => Kind::Null,
-            Some(b't' | b'f') => Kind::Bool,
-            Some(b'"') => Kind::String,
-            Some(b'[') => Kind::Array,
-            Some(b'{') => Kind::Object,
-            _ => Kind::Number,
-        }
-    }
-
-    /// Whether the value is `null`.
-    pub fn is_null(self) -> bool {
-        self.kind() == Kind::Null
-    }
-
-    /// The decoded string, or `None` for any other type. An unpaired surrogate becomes U+FFFD: the
-    /// result is for comparing and showing, the file keeps its bytes.
-    pub fn string(self) -> Option<Cow<'a, str>> {
-        let body = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        if !body.contains('\\') {
-            return Some(Cow::Borrowed(body));
-        }
-        Some(match serde_json::from_str::<String>(self.0) {
-            Ok(text) => Cow::Owned(text),
-            Err(_) => Cow::Owned(decode_lossy(body)),
-        })
-    }
-
-    /// As [`Raw::string`], but of a string of more than `most` bytes in the file only about so much from
-    /// its start. For texts that are shown, or compared with short ones.
-    pub fn string_start(self, most: usize) -> Option<Cow<'a, str>> {
-        if self.0.len() <= most {
-            return self.string();
-        }
-        let body = self.0.strip_prefix('"')?.strip_suffix('"')?;
-        let end = (0..=most.min(body.len())).rev().find(|at| body.is_char_boundary(*at))?;
-        Some(Cow::Owned(decode_lossy(&body[..end])))
-    }
-
-    /// The decoded string, or `None` for any other type and for a string with an unpaired surrogate.
-    /// For tokens and other values whose equality grants something.
-    pub fn exact_string(self) -> Option<String> {
-        serde_json::from_str::<String>(self.0).ok()
-    }
-
-    /// The number as a double, or `None` for another type or a number that no double can hold.
-    pub fn number(self) -> Option<f64> {
-        if self.kind() != Kind::Number {
-            return None;
-        }
-        self.0.parse::<f64>().ok().filter(|n| n.is_finite())
-    }
-
-    /// The number as a whole number of any sign, or `None` when it has a fraction or does not fit
-    /// the range in which doubles are exact (±2^53).
-    pub fn integer(self) -> Option<i64> {
-        const EXACT: f64 = 9_007_199_254_740_992.0;
-        let n = self.number()?;
-        #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within ±2^53")]
-        (n.fract() == 0.0 && n.abs() <= EXACT).then_some(n as i64)
-    }
-
-    /// An instant in milliseconds since the Unix epoch; a fraction is cut off (`RS-JSON-07`).
-    /// `None` for another type or a value outside ±2^53.
-    pub fn instant_ms(self) -> Option<i64> {
-        const EXACT: f64 = 9_007_199_254_740_992.0;
-        let n = self.number()?;
-        #[expect(clippy::cast_possible_truncation, reason = "checked to be within ±2^53")]
-        (n.abs() <= EXACT).then_some(n.floor() as i64)
-    }
-
-    /// The boolean, or `None` for another type.
-    pub fn boolean(self) -> Option<bool> {
-        match self.0 {
-            "true" => Some(true),
-            "false" => Some(false),
-            _ => None,
-        }
-    }
-
-    /// The object, one level parsed, or `None` for another type.
-    pub fn object(self) -> Option<Document<'a>> {
-        if self.kind() != Kind::Object {
-            return None;
-        }
-        let scanned = Document::scanned(self.0, Trust::Checked);
-        scanned.unwrap_or_else(|| Document::parse_unchecked(self.0)).ok()
-    }
-
-    /// The elements of an array, or `None` for another type.
-    pub fn array(self) -> Option<Vec<Raw<'a>>> {
-        self.array_start(usize::MAX)
-    }
-
-    /// The first elements of an array, `most` of them, or `None` for another type.
-    pub fn array_start(self, most: usize) -> Option<Vec<Raw<'a>>> {
-        if self.kind() != Kind::Array {
-            return None;
-        }
-        if let Some(spans) = scan::elements(self.0, Trust::Checked, most) {
-            return Some(spans.into_iter().map(Raw).collect());
-        }
-        let mut de = serde_json::Deserializer::from_str(self.0);
-        let mut all = de.deserialize_seq(ElementsVisitor).ok()?;
-        all.truncate(most);
-        Some(all)
-    }
-}
 
 /// A JSON object as ordered members over its own source text.
 #[derive(Clone, Debug)]
 pub struct Document<'a> {
     source: &'a str,
+    /// The object, where an outline was made of it.
+    places: Option<Outlined<'a>>,
+    /// Its members. With an outline they are only listed when somebody asks for all of them.
+    list: OnceCell<List<'a>>,
+}
+
+/// Whatever members can be looked up in.
+pub(super) trait Lookup<'a> {
+    /// The value of a member; of duplicates the last one (`RS-JSON-05`).
+    fn get(&self, key: &str) -> Option<Raw<'a>>;
+}
+
+impl<'a> Lookup<'a> for Document<'a> {
+    fn get(&self, key: &str) -> Option<Raw<'a>> {
+        Document::get(self, key)
+    }
+}
+
+/// Some members of an object: those of the keys that were asked for, and no other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Picked<'a, const N: usize> {
+    keys: [&'static str; N],
+    values: [Option<Raw<'a>>; N],
+}
+
+impl<'a, const N: usize> Lookup<'a> for Picked<'a, N> {
+    fn get(&self, key: &str) -> Option<Raw<'a>> {
+        let at = self.keys.iter().position(|k| is_same(k.as_bytes(), key.as_bytes()));
+        debug_assert!(at.is_some(), "'{key}' was not picked");
+        self.values[at?]
+    }
+}
+
+/// All members of an object.
+#[derive(Clone, Debug)]
+struct List<'a> {
     members: Vec<(Cow<'a, str>, Raw<'a>)>,
     /// The marks of all keys: a key whose mark is missing is not there.
     marks: u64,
     /// See [`order_of`].
     order: Vec<usize>,
-    duplicates: bool,
-    undecodable_keys: bool,
+}
+
+impl<'a> From<Vec<(Cow<'a, str>, Raw<'a>)>> for List<'a> {
+    fn from(members: Vec<(Cow<'a, str>, Raw<'a>)>) -> Self {
+        let order = order_of(&members);
+        let marks = members.iter().fold(0, |marks, (key, _)| marks | mark(key));
+        Self { members, marks, order }
+    }
 }
 
 impl<'a> Document<'a> {
@@ -216,6 +91,19 @@ impl<'a> Document<'a> {
     /// RS-JSON-03, RS-JSON-08.
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Self::parse(text_of(bytes)?)
+    }
+
+    /// As [`Document::from_bytes`]. With room for an outline, what lies deeper in a text of ordinary
+    /// size is found in this one pass, however much of it is looked at afterwards.
+    ///
+    /// # Errors
+    /// As [`Document::from_bytes`].
+    pub fn outlined(bytes: &'a [u8], room: &'a mut Outline) -> Result<Self, DecodeError> {
+        let text = text_of(bytes)?;
+        match room.of(text).and_then(|nodes| Outlined::whole(text, nodes)) {
+            Some(whole) => Ok(Self::of_outline(text, whole)),
+            None => Self::parse(text),
+        }
     }
 
     /// Parses one JSON object, surrounded by nothing but white space.
@@ -231,19 +119,43 @@ impl<'a> Document<'a> {
         Self::parse_unchecked(text)
     }
 
+    /// An object of which an outline was made.
+    pub(super) fn of_outline(source: &'a str, object: Outlined<'a>) -> Self {
+        Self { source, places: Some(object), list: OnceCell::new() }
+    }
+
+    fn listed(&self) -> Vec<(Cow<'a, str>, Raw<'a>)> {
+        let mut members = Vec::new();
+        let mut parts = self.places.into_iter().flat_map(Outlined::parts);
+        // Keys and values take turns.
+        while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+            members.push((decoded_key(Raw::part(key)), Raw::part(value)));
+        }
+        members
+    }
+
+    /// The object, where its keys are their text and nobody has listed them.
+    fn plain_keys(&self) -> Option<Outlined<'a>> {
+        self.places.filter(|object| self.list.get().is_none() && !object.has_escape())
+    }
+
+    fn list(&self) -> &List<'a> {
+        self.list.get_or_init(|| self.listed().into())
+    }
+
     /// The usual case, in one pass; `None` when the text needs the full parser.
-    fn scanned(text: &'a str, trust: Trust) -> Option<Result<Self, DecodeError>> {
+    pub(super) fn scanned(text: &'a str, trust: Trust) -> Option<Result<Self, DecodeError>> {
         let mut members = Vec::with_capacity(24);
         // One above the bound is enough to know that there are too many.
         scan::members(text, trust, |key, value| {
             if members.len() <= limits::MAX_MEMBERS {
-                members.push((decoded_key(key), Raw(value)));
+                members.push((decoded_key(Raw::bare(key)), Raw::bare(value)));
             }
         })?;
         Some(Self::of_members(text, members))
     }
 
-    fn parse_unchecked(text: &'a str) -> Result<Self, DecodeError> {
+    pub(super) fn parse_unchecked(text: &'a str) -> Result<Self, DecodeError> {
         if !text.trim_ascii_start().starts_with('{') {
             // Syntax first: `[1` is torn JSON, `[1]` is JSON of the wrong type.
             return Err(match Raw::parse(text) {
@@ -266,13 +178,7 @@ impl<'a> Document<'a> {
         if members.len() > limits::MAX_MEMBERS {
             return Err(DecodeError::TooManyMembers { limit: limits::MAX_MEMBERS });
         }
-        // A key without escapes is its own text and cannot be undecodable.
-        let lossy = |key: &Cow<'_, str>| matches!(key, Cow::Owned(k) if k.contains('\u{fffd}'));
-        let undecodable_keys = members.iter().any(|(key, _)| lossy(key));
-        let order = order_of(&members);
-        let duplicates = has_duplicates(&members, &order);
-        let marks = members.iter().fold(0, |marks, (key, _)| marks | mark(key));
-        Ok(Self { source, members, marks, order, duplicates, undecodable_keys })
+        Ok(Self { source, places: None, list: List::from(members).into() })
     }
 
     /// The source text.
@@ -283,28 +189,64 @@ impl<'a> Document<'a> {
     /// The value of a member; of duplicates the last one (`RS-JSON-05`). Absent and `null` differ.
     /// Spec: RS-JSON-11, RS-JSON-13.
     pub fn get(&self, key: &str) -> Option<Raw<'a>> {
+        if let Some(object) = self.plain_keys() {
+            let mut found = None;
+            object.each_member(|k, value| {
+                if is_same(k, key.as_bytes()) {
+                    // Of duplicates the last one stays.
+                    found = Some(value);
+                }
+            });
+            return object.at(found?).map(Raw::part);
+        }
+        let List { members, marks, order } = self.list();
         // Views ask for many members that most documents do not have.
-        if self.marks & mark(key) == 0 {
+        if marks & mark(key) == 0 {
             return None;
         }
-        if self.order.is_empty() {
-            return self.members.iter().rev().find(|(k, _)| is_same(k, key)).map(|(_, v)| *v);
+        if order.is_empty() {
+            return members
+                .iter()
+                .rev()
+                .find(|(k, _)| is_same(k.as_bytes(), key.as_bytes()))
+                .map(|(_, v)| *v);
         }
-        let behind = self.order.partition_point(|place| self.members[*place].0.as_ref() <= key);
-        let (found, value) = &self.members[*self.order.get(behind.checked_sub(1)?)?];
+        let behind = order.partition_point(|place| members[*place].0.as_ref() <= key);
+        let (found, value) = &members[*order.get(behind.checked_sub(1)?)?];
         (found == key).then_some(*value)
+    }
+
+    /// The members of these keys, found in one pass. Worth it for a view that asks for several.
+    pub(super) fn pick<const N: usize>(&self, keys: [&'static str; N]) -> Picked<'a, N> {
+        let mut values = [None; N];
+        if let Some(object) = self.plain_keys() {
+            object.each_member(|key, value| {
+                if let Some(at) = keys.iter().position(|k| is_same(k.as_bytes(), key)) {
+                    // Of duplicates the last one stays.
+                    values[at] = Some(value);
+                }
+            });
+            return Picked { keys, values: values.map(|v| Some(Raw::part(object.at(v?)?))) };
+        }
+        Picked { keys, values: keys.map(|key| self.get(key)) }
     }
 
     /// Whether a key occurs more than once.
     pub fn has_duplicate_keys(&self) -> bool {
-        self.duplicates
+        if self.plain_keys().is_some_and(|object| !object.may_repeat()) {
+            return false;
+        }
+        let List { members, order, .. } = self.list();
+        has_duplicates(members, order)
     }
 
     /// Whether patches are refused, with the reason (`RS-JSON-05`).
     pub fn read_only_reason(&self) -> Option<&'static str> {
-        if self.duplicates {
+        // A key without escapes is its own text and cannot be undecodable.
+        let lossy = |key: &Cow<'_, str>| matches!(key, Cow::Owned(k) if k.contains('\u{fffd}'));
+        if self.has_duplicate_keys() {
             Some("it has duplicate keys")
-        } else if self.undecodable_keys {
+        } else if self.list().members.iter().any(|(key, _)| lossy(key)) {
             Some("it has a key that is not valid Unicode")
         } else {
             None
@@ -313,7 +255,7 @@ impl<'a> Document<'a> {
 
     /// The members in file order, duplicates included.
     pub fn members(&self) -> impl Iterator<Item = (&str, Raw<'a>)> + '_ {
-        self.members.iter().map(|(k, v)| (k.as_ref(), *v))
+        self.list().members.iter().map(|(k, v)| (k.as_ref(), *v))
     }
 
     /// Renders the document with some members replaced or added. All other bytes stay.
@@ -328,20 +270,21 @@ impl<'a> Document<'a> {
         if let Some(why) = self.read_only_reason() {
             return Err(DecodeError::ReadOnly { why });
         }
+        let members = &self.list().members;
         let base = self.source.as_ptr() as usize;
         let mut out = String::with_capacity(self.source.len() + 64);
         let mut copied = 0;
-        for (key, value) in &self.members {
+        for (key, value) in members {
             let Some((_, new)) = patch.iter().find(|(k, _)| *k == key.as_ref()) else { continue };
             Raw::parse(new)?;
-            let start = value.0.as_ptr() as usize - base;
+            let start = value.text().as_ptr() as usize - base;
             out.push_str(&self.source[copied..start]);
             out.push_str(new);
-            copied = start + value.0.len();
+            copied = start + value.text().len();
         }
         let close = self.source.rfind('}').expect("a parsed object ends in a brace");
         let added: Vec<_> =
-            patch.iter().filter(|(k, _)| !self.members.iter().any(|(m, _)| m == k)).collect();
+            patch.iter().filter(|(k, _)| !members.iter().any(|(m, _)| m == k)).collect();
         if added.is_empty() {
             out.push_str(&self.source[copied..]);
             return Ok(out);
@@ -351,7 +294,7 @@ impl<'a> Document<'a> {
         out.push_str(&self.source[copied..body_end.max(copied)]);
         for (i, (key, value)) in added.into_iter().enumerate() {
             Raw::parse(value)?;
-            let between = if i == 0 && self.members.is_empty() { &first } else { &separator };
+            let between = if i == 0 && members.is_empty() { &first } else { &separator };
             out.push_str(between);
             out.push_str(&string_text(key));
             out.push_str(": ");
@@ -366,7 +309,7 @@ impl<'a> Document<'a> {
         let open = self.source.find('{').expect("a parsed object starts with a brace") + 1;
         let inner = &self.source[open..];
         let white = &inner[..inner.len() - inner.trim_ascii_start().len()];
-        if self.members.is_empty() {
+        if self.list().members.is_empty() {
             return (",".to_owned(), String::new());
         }
         (format!(",{white}"), white.to_owned())
@@ -374,15 +317,15 @@ impl<'a> Document<'a> {
 }
 
 /// The text of a key that is given with its quotes.
-fn decoded_key(text: &str) -> Cow<'_, str> {
-    Raw(text).string().unwrap_or(Cow::Borrowed(text))
+fn decoded_key(key: Raw<'_>) -> Cow<'_, str> {
+    key.string().unwrap_or(Cow::Borrowed(key.text()))
 }
 
 /// One of 64 bits, told by the length and the ends of a key.
 #[inline]
 fn mark(key: &str) -> u64 {
-    let bytes = key.as_bytes();
-    let (first, last) = (bytes.first().copied(), bytes.last().copied());
+    let key = key.as_bytes();
+    let (first, last) = (key.first().copied(), key.last().copied());
     let mixed =
         key.len() + usize::from(first.unwrap_or(0)) * 5 + usize::from(last.unwrap_or(0)) * 3;
     1 << (mixed % 64)
@@ -390,8 +333,8 @@ fn mark(key: &str) -> u64 {
 
 /// Equality that settles most pairs without a call: keys differ in length or in their last byte.
 #[inline]
-fn is_same(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.as_bytes().last() == b.as_bytes().last() && a == b
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.last() == b.last() && a == b
 }
 
 /// Renders an object of a few members, each given as key and exact JSON text, in the form of every
@@ -440,7 +383,7 @@ pub fn text_of(bytes: &[u8]) -> Result<&str, DecodeError> {
 
 /// Refuses a text that nests deeper than [`limits::MAX_DEPTH`]. The count of opening brackets is an
 /// upper bound of the depth, so ordinary documents cost one pass without a state machine.
-fn check_depth(text: &str) -> Result<(), DecodeError> {
+pub(super) fn check_depth(text: &str) -> Result<(), DecodeError> {
     let bytes = text.as_bytes();
     let opens =
         bytes.iter().map(|b| usize::from(*b == b'[') + usize::from(*b == b'{')).sum::<usize>();
@@ -473,45 +416,6 @@ fn check_depth(text: &str) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Decodes a JSON string body whose escapes hold unpaired surrogates, which become U+FFFD.
-fn decode_lossy(body: &str) -> String {
-    let mut out = String::with_capacity(body.len());
-    let mut units: Vec<u16> = Vec::new();
-    let mut rest = body.chars();
-    let flush = |units: &mut Vec<u16>, out: &mut String| {
-        out.push_str(&String::from_utf16_lossy(units));
-        units.clear();
-    };
-    while let Some(c) = rest.next() {
-        if c != '\\' {
-            flush(&mut units, &mut out);
-            out.push(c);
-            continue;
-        }
-        match rest.next() {
-            Some('u') => {
-                let digits = rest.as_str().get(..4).unwrap_or(rest.as_str());
-                rest = rest.as_str()[digits.len()..].chars();
-                units.push(u16::from_str_radix(digits, 16).unwrap_or(0xfffd));
-            }
-            other => {
-                flush(&mut units, &mut out);
-                out.push(match other {
-                    Some('n') => '\n',
-                    Some('t') => '\t',
-                    Some('r') => '\r',
-                    Some('b') => '\u{8}',
-                    Some('f') => '\u{c}',
-                    Some(c) => c,
-                    None => '\u{fffd}',
-                });
-            }
-        }
-    }
-    flush(&mut units, &mut out);
-    out
-}
-
 /// Documents with at most this many members are searched from the end.
 const FEW_MEMBERS: usize = 64;
 
@@ -531,7 +435,7 @@ fn order_of(members: &[(Cow<'_, str>, Raw<'_>)]) -> Vec<usize> {
 fn has_duplicates(members: &[(Cow<'_, str>, Raw<'_>)], order: &[usize]) -> bool {
     if order.is_empty() {
         let twice = |(i, (key, _)): (usize, &(Cow<'_, str>, Raw<'_>))| {
-            members[..i].iter().any(|(earlier, _)| is_same(earlier, key))
+            members[..i].iter().any(|(earlier, _)| is_same(earlier.as_bytes(), key.as_bytes()))
         };
         return members.iter().enumerate().any(twice);
     }
@@ -552,27 +456,9 @@ impl<'de> Visitor<'de> for MembersVisitor {
         // Keys are taken raw as well: a key with a lone surrogate must not make the file unreadable.
         while let Some(key) = map.next_key::<&'de RawValue>()? {
             let value: &'de RawValue = map.next_value()?;
-            members.push((decoded_key(key.get()), Raw(value.get())));
+            members.push((decoded_key(Raw::bare(key.get())), Raw::bare(value.get())));
         }
         Ok(members)
-    }
-}
-
-struct ElementsVisitor;
-
-impl<'de> Visitor<'de> for ElementsVisitor {
-    type Value = Vec<Raw<'de>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut elements = Vec::new();
-        while let Some(element) = seq.next_element::<&'de RawValue>()? {
-            elements.push(Raw(element.get()));
-        }
-        Ok(elements)
     }
 }
 

@@ -128,3 +128,53 @@ fn of_many_members_the_last_of_a_key_is_found_too() {
     assert_eq!(doc.get("k0").and_then(Raw::integer), Some(-1), "the last one wins");
     assert_eq!(doc.get("k8").and_then(Raw::integer), Some(8), "its neighbour stays");
 }
+
+/// Everything that can be asked of a document, at every depth.
+fn told(doc: &Document<'_>) -> String {
+    let mut out = format!("{:?} {:?}", doc.has_duplicate_keys(), doc.read_only_reason());
+    for (key, raw) in doc.members() {
+        assert!(doc.get(key).is_some(), "{key} is there");
+        out += &format!("\n{key} {raw:?} {:?} {:?}", raw.string(), raw.number());
+        for inner in raw.array().unwrap_or_default().into_iter().chain([raw]) {
+            out += &inner.object().map_or_else(String::new, |inner| told(&inner));
+        }
+    }
+    out
+}
+
+#[test]
+fn an_outline_changes_nothing_but_the_time_it_takes() {
+    let many: Vec<String> = (0..200).map(|i| format!("\"k{}\":{i}", i % 190)).collect();
+    for text in [
+        ODD,
+        "{}",
+        r#"{"a":1,"a":2}"#,
+        r#"{"a":[{"b":"x"},[],{"c":{"c":null}},7],"d":{"a":1,"a":{"z":[1]}}}"#,
+        r#"{"\u0061":1,"k\n":{"plain":"a\"b","plain":2},"o":{"\ud800":1}}"#,
+        &format!("{{{}}}", many.join(",")),
+    ] {
+        let mut room = Outline::default();
+        let outlined = Document::outlined(text.as_bytes(), &mut room).expect("valid");
+        let first = outlined.get("a").map(|raw| raw.text().to_owned());
+        let parsed = Document::parse(text).expect("valid");
+        assert_eq!(first.as_deref(), parsed.get("a").map(Raw::text), "before anything is listed");
+        assert_eq!(told(&outlined), told(&parsed), "{text}");
+        assert_eq!(outlined.source(), text);
+    }
+}
+
+#[test]
+fn picked_members_are_those_that_get_finds() {
+    const KEYS: [&str; 4] = ["a", "b", "missing", "k\n"];
+    for text in [r#"{"b":{"x":1},"a":1,"a":[2]}"#, r#"{"k\n":1,"\u0061":"x"}"#, "{}"] {
+        let mut room = Outline::default();
+        let outlined = Document::outlined(text.as_bytes(), &mut room).expect("valid");
+        let parsed = Document::parse(text).expect("valid");
+        for doc in [outlined, parsed.clone()] {
+            let picked = doc.pick(KEYS);
+            for key in KEYS {
+                assert_eq!(picked.get(key), parsed.get(key), "{key} of {text}");
+            }
+        }
+    }
+}

@@ -9,7 +9,8 @@
 //! Only the tail of a large log is read. Then line numbers are unknown and the summary says so.
 
 use super::Word as _;
-use super::document::{Document, Raw};
+use super::document::Document;
+use super::raw::Raw;
 use super::state::RunState;
 
 /// One event, as far as it decides or is shown.

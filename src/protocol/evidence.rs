@@ -41,8 +41,8 @@ pub enum FileFact<T> {
     Unreadable(String),
     /// Read, but not what the protocol needs there.
     Damaged(DecodeError, FileMeta),
-    /// Read and decoded.
-    Present(T, FileMeta),
+    /// Read and decoded. Boxed, because most facts of most runs are absent.
+    Present(Box<T>, FileMeta),
 }
 
 impl<T> FileFact<T> {

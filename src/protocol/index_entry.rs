@@ -5,9 +5,10 @@
 //! and an entry without a payload is litter that its owners remove after a day. Nothing here removes
 //! one. Spec: RS-RESULT-06; facts §3.10, S-97.
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::member;
+use super::raw::Raw;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

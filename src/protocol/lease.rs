@@ -16,12 +16,13 @@
 //!
 //! Not promised: anything about an owner on another host, or in another pid namespace of this one.
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::liveness::Alive;
 use super::member;
 use super::open::{Word as _, words};
 use super::process::RecordedIdentity;
+use super::raw::Raw;
 
 words! {
     /// Whether the owner of a lease has a separate writer process. Facts K-2.

@@ -5,30 +5,31 @@
 //! required, and what a missing one means, is said by the caller. A string here may be empty unless
 //! the name of the helper says otherwise.
 
-use super::document::{Document, Raw};
+use super::document::Lookup;
 use super::error::DecodeError;
+use super::raw::Raw;
 
 /// Requires `version` to be the number 1, however it is spelled.
 /// Spec: RS-ROLE-09.
-pub(super) fn version_one(doc: &Document<'_>) -> Result<(), DecodeError> {
+pub(super) fn version_one<'a>(doc: &impl Lookup<'a>) -> Result<(), DecodeError> {
     let one = doc.get("version").and_then(Raw::number) == Some(1.0);
     one.then_some(()).ok_or_else(|| DecodeError::member("version", "the number 1"))
 }
 
 /// A required string.
-pub(super) fn string(doc: &Document<'_>, key: &str) -> Result<String, DecodeError> {
+pub(super) fn string<'a>(doc: &impl Lookup<'a>, key: &str) -> Result<String, DecodeError> {
     optional_string(doc, key)?.ok_or_else(|| DecodeError::member(key, "a string"))
 }
 
 /// A required string that is not empty.
-pub(super) fn filled_string(doc: &Document<'_>, key: &str) -> Result<String, DecodeError> {
+pub(super) fn filled_string<'a>(doc: &impl Lookup<'a>, key: &str) -> Result<String, DecodeError> {
     let text = string(doc, key)?;
     if text.is_empty() { Err(DecodeError::member(key, "a non-empty string")) } else { Ok(text) }
 }
 
 /// A string that may be absent. `null` is not absent: the existing readers refuse it.
-pub(super) fn optional_string(
-    doc: &Document<'_>,
+pub(super) fn optional_string<'a>(
+    doc: &impl Lookup<'a>,
     key: &str,
 ) -> Result<Option<String>, DecodeError> {
     let Some(raw) = doc.get(key) else {
@@ -39,12 +40,12 @@ pub(super) fn optional_string(
 }
 
 /// A required finite number of milliseconds since the Unix epoch.
-pub(super) fn instant_ms(doc: &Document<'_>, key: &str) -> Result<i64, DecodeError> {
+pub(super) fn instant_ms<'a>(doc: &impl Lookup<'a>, key: &str) -> Result<i64, DecodeError> {
     doc.get(key).and_then(finite_ms).ok_or_else(|| DecodeError::member(key, "a finite number"))
 }
 
 /// A required whole number of at least `least`.
-pub(super) fn whole(doc: &Document<'_>, key: &str, least: i64) -> Result<i64, DecodeError> {
+pub(super) fn whole<'a>(doc: &impl Lookup<'a>, key: &str, least: i64) -> Result<i64, DecodeError> {
     let expected = if least > 0 { "a whole number above 0" } else { "a whole number, 0 or more" };
     doc.get(key)
         .and_then(whole_number)
@@ -68,6 +69,7 @@ pub(super) fn whole_number(raw: Raw<'_>) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Document;
 
     #[test]
     fn version_one_is_a_number_not_a_spelling() {

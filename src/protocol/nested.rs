@@ -15,10 +15,11 @@
 
 use std::fmt;
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::member;
 use super::nested_summary::{ChildEvent, Summary};
+use super::raw::Raw;
 use super::temp_name::is_uuid;
 
 /// The entry of a route in its own directory.

@@ -8,11 +8,12 @@
 //! Not promised: that a summary is true or complete. The status of the nested run itself is preferred
 //! to every summary of it. Spec: RS-NEST-05, RS-NEST-06; facts.
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::member;
 use super::nested::check_id;
 use super::open::{Open, words};
+use super::raw::Raw;
 use super::state::{RunState, StepState};
 
 /// How deep children of children are looked at (facts Q-43).

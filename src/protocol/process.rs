@@ -9,9 +9,12 @@
 //! Not promised: that the answer still holds when it is read. A process may end at any moment, so
 //! whoever acts on an answer asks again right before the act.
 
-use super::document::{Document, Raw};
+use std::borrow::Cow;
+
+use super::document::{Document, Lookup};
 use super::limits;
 use super::open::words;
+use super::raw::Raw;
 
 words! {
     /// What became of the process that a record names.
@@ -53,13 +56,20 @@ pub struct RecordedIdentity {
 impl RecordedIdentity {
     /// Reads the additive member `runnerIdentity`, else the flat `processStartIdentity`.
     pub fn read(doc: &Document<'_>) -> Self {
+        Self::of(doc)
+    }
+
+    /// The members that this looks at.
+    pub(super) const KEYS: [&'static str; 5] =
+        ["runnerIdentity", "startIdentity", "processStartIdentity", "bootId", "pidfdInode"];
+
+    pub(super) fn of<'a>(doc: &impl Lookup<'a>) -> Self {
         let nested = doc.get("runnerIdentity").and_then(Raw::object);
-        let source = nested.as_ref().unwrap_or(doc);
-        let text =
-            |key: &str| source.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let member = |key: &str| nested.as_ref().map_or_else(|| doc.get(key), |own| own.get(key));
+        let text = |key: &str| member(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
         let start = text("startIdentity").or_else(|| text("processStartIdentity"));
         // An inode may exceed 2^53, so it is written as text; small ones may come as numbers.
-        let pidfd_inode = source.get("pidfdInode").and_then(|raw| match raw.string() {
+        let pidfd_inode = member("pidfdInode").and_then(|raw| match raw.string() {
             Some(digits) => digits.parse().ok(),
             None => raw.integer().and_then(|n| u64::try_from(n).ok()),
         });
@@ -145,11 +155,11 @@ pub struct Life {
     /// The word.
     pub word: Liveness,
     /// Why, in one line.
-    pub why: String,
+    pub why: Cow<'static, str>,
 }
 
 impl Life {
-    fn new(word: Liveness, why: impl Into<String>) -> Self {
+    fn new(word: Liveness, why: impl Into<Cow<'static, str>>) -> Self {
         Self { word, why: why.into() }
     }
 }

@@ -14,11 +14,14 @@
 //!
 //! Not promised: that an `observed` proof is true. It is a claim of its writer, well formed.
 
+use std::borrow::Cow;
+
 use super::candidate::{Instance, InstanceKind};
-use super::document::{Document, Raw};
+use super::document::{Document, Lookup};
 use super::error::DecodeError;
 use super::member;
 use super::open::{Open, Word as _, words};
+use super::raw::Raw;
 
 words! {
     /// What a proof says. Facts §5.2.
@@ -126,10 +129,22 @@ impl Proof {
     }
 
     fn read_parts(doc: &Document<'_>) -> Result<Self, DecodeError> {
+        let doc = &doc.pick([
+            "version",
+            "state",
+            "runId",
+            "runnerProcessInstanceId",
+            "childIndex",
+            "observedAt",
+            "diagnostic",
+            "reason",
+            "instances",
+            "resumeDisposition",
+        ]);
         let mut proof = Self::read_header(doc)?;
         proof.child_index = doc.get("childIndex").and_then(member::whole_number);
         proof.observed_at_ms = doc.get("observedAt").and_then(member::finite_ms);
-        proof.diagnostic = text(doc, "diagnostic");
+        proof.diagnostic = text(doc, "diagnostic").map(Cow::into_owned);
         proof.reason = text(doc, "reason").map(|word| Open::read(&word));
         let instances = doc.get("instances");
         if let Some(raw) = instances {
@@ -166,7 +181,7 @@ impl Proof {
         Self::read(&raw.object().ok_or(DecodeError::NotAnObject { found })?)
     }
 
-    fn read_header(doc: &Document<'_>) -> Result<Self, DecodeError> {
+    fn read_header<'a>(doc: &impl Lookup<'a>) -> Result<Self, DecodeError> {
         member::version_one(doc)?;
         let state = text(doc, "state").and_then(|word| ProofState::from_word(&word));
         let expected = "pending, observed, unknown or not-started";
@@ -253,8 +268,8 @@ impl Proof {
     }
 }
 
-fn text(doc: &Document<'_>, key: &str) -> Option<String> {
-    Some(doc.get(key)?.string()?.into_owned())
+fn text<'a>(doc: &impl Lookup<'a>, key: &str) -> Option<Cow<'a, str>> {
+    doc.get(key)?.string()
 }
 
 #[cfg(test)]

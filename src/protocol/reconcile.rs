@@ -13,12 +13,13 @@
 //! Not promised: that the writer does not live. There is no lock and no second look, a pid may have
 //! been reused, and "silent for a day" is not "dead".
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::limits;
 use super::liveness::Alive;
 use super::open::Open;
 use super::proof::{OBSERVER_UNAVAILABLE, Proof, ProofReason, ProofState};
+use super::raw::Raw;
 use super::state::{RunState, StepState};
 
 /// What a reconciler looks at in the status.

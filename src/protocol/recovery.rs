@@ -8,8 +8,9 @@
 //! Not promised: that a resume accepts what has no objection here. Whether each further member is
 //! known to the version that resumes is its own business. Facts.
 
-use super::document::{Document, Kind, Raw};
+use super::document::Document;
 use super::error::DecodeError;
+use super::raw::{Kind, Raw};
 
 /// What a descriptor says, as far as it decides anything. A wrong type reads as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,8 +11,9 @@
 
 use std::fmt;
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
+use super::raw::Raw;
 use super::{layout, member, segment};
 
 /// The header of a replay.

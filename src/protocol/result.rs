@@ -5,8 +5,9 @@
 //! is an account of the outcome in its own right. Spec: RS-RESULT-*; facts §3.10.
 
 use super::Word as _;
-use super::document::{Document, Kind, Raw};
+use super::document::Document;
 use super::open::words;
+use super::raw::{Kind, Raw};
 use super::state::RunState;
 
 words! {

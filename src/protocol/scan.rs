@@ -79,7 +79,7 @@ pub(super) fn elements(text: &str, trust: Trust, most: usize) -> Option<Vec<&str
     }
 }
 
-fn is_end(b: &[u8], at: usize) -> Option<()> {
+pub(super) fn is_end(b: &[u8], at: usize) -> Option<()> {
     (white(b, at) == b.len()).then_some(())
 }
 
@@ -117,7 +117,7 @@ fn before(marks: u64) -> usize {
 }
 
 #[inline]
-fn white(b: &[u8], mut at: usize) -> usize {
+pub(super) fn white(b: &[u8], mut at: usize) -> usize {
     loop {
         match b.get(at) {
             Some(b'\n') => {
@@ -139,7 +139,13 @@ fn white(b: &[u8], mut at: usize) -> usize {
 
 /// What stands between a key and its value.
 #[inline]
-fn colon(b: &[u8], at: usize) -> Option<usize> {
+pub(super) fn colon(b: &[u8], at: usize) -> Option<usize> {
+    // As every known writer has it.
+    if let Some([b':', b' ', c, ..]) = b.get(at..)
+        && *c > b' '
+    {
+        return Some(at + 2);
+    }
     Some(white(b, token(b, white(b, at), b':')?))
 }
 
@@ -243,7 +249,14 @@ fn value(b: &[u8], mut at: usize) -> Option<usize> {
 }
 
 fn string(b: &[u8], at: usize) -> Option<usize> {
+    text_end(b, at).map(|(end, _)| end)
+}
+
+/// The place behind a string, and whether it has an escape.
+#[inline]
+pub(super) fn text_end(b: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut at = token(b, at, b'"')?;
+    let mut escaped = false;
     loop {
         while let Some(word) = eight(b, at) {
             let marks = below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
@@ -254,8 +267,8 @@ fn string(b: &[u8], at: usize) -> Option<usize> {
             at += 8;
         }
         match b.get(at)? {
-            b'"' => return Some(at + 1),
-            b'\\' => at = escape(b, at + 1)?,
+            b'"' => return Some((at + 1, escaped)),
+            b'\\' => (at, escaped) = (escape(b, at + 1)?, true),
             0..0x20 => return None,
             _ => at += 1,
         }
@@ -274,7 +287,7 @@ fn escape(b: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-fn number(b: &[u8], mut at: usize) -> Option<usize> {
+pub(super) fn number(b: &[u8], mut at: usize) -> Option<usize> {
     if b[at] == b'-' {
         at += 1;
     }
@@ -309,7 +322,7 @@ fn some_digits(b: &[u8], at: usize) -> Option<usize> {
     (end > at).then_some(end)
 }
 
-fn word(b: &[u8], at: usize, word: &[u8]) -> Option<usize> {
+pub(super) fn word(b: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     b.get(at..)?.starts_with(word).then_some(at + word.len())
 }
 

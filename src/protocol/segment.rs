@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use super::document::Raw;
+use super::raw::Raw;
 
 /// What a digest segment starts with; 64 lower-case hexadecimal digits follow.
 pub const HASH_PREFIX: &str = "~sha256-";

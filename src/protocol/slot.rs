@@ -13,13 +13,14 @@
 //! Not promised: that the facts still hold when the verdict is acted on. The claim is taken and the
 //! owner compared before anything is renamed.
 
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::error::DecodeError;
 use super::limits;
 use super::liveness::{self, Alive};
 use super::member;
 use super::open::{Open, Word as _, words};
 use super::proof::{Proof, ProofState};
+use super::raw::Raw;
 use super::state::{RunMode, RunState};
 
 words! {

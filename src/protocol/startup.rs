@@ -16,9 +16,10 @@
 
 use std::fmt;
 
-use super::document::{Document, Kind, Raw, text_of};
+use super::document::{Document, text_of};
 use super::error::DecodeError;
 use super::open::{Open, words};
+use super::raw::{Kind, Raw};
 
 words! {
     /// What the runner says in `runner-startup.json`. Facts §4.2.

@@ -9,12 +9,15 @@
 //! Not promised: that the values are true. A status is a claim of its last writer.
 //! Spec: chapter 04, RS-STATUS-*.
 
-use super::document::{Document, Kind, Raw};
+use std::borrow::Cow;
+
+use super::document::{Document, Lookup};
 use super::error::DecodeError;
 use super::limits;
 use super::open::Open;
 use super::process::RecordedIdentity;
 use super::proof::Proof;
+use super::raw::{Kind, Raw};
 use super::state::{RunMode, RunState, StepState};
 
 /// What `status.json` claims, as far as it decides anything.
@@ -116,15 +119,69 @@ pub struct StepView {
 /// Where a text is cut: nothing that decides anything is that long, and a view is copied.
 const LONGEST_TEXT_BYTES: usize = 64 << 10;
 
+/// The members of a status that are looked at.
+const MEMBERS: [&str; 34] = [
+    "runId",
+    "state",
+    "sessionId",
+    "mode",
+    "startedAt",
+    "lastUpdate",
+    "endedAt",
+    "cwd",
+    "sessionFile",
+    "steps",
+    "steering",
+    "runnerPid",
+    "processTerminal",
+    "lifecycleArtifactVersion",
+    "toolCallId",
+    "pidNamespaceScope",
+    "hostname",
+    "lastActivityAt",
+    "deadlineAt",
+    "timeoutMs",
+    "displayDismissedAt",
+    "error",
+    "isNested",
+    "parentWorkflowRunId",
+    "stopped",
+    "timedOut",
+    "ownerPid",
+    "pid",
+    "lane",
+    RecordedIdentity::KEYS[0],
+    RecordedIdentity::KEYS[1],
+    RecordedIdentity::KEYS[2],
+    RecordedIdentity::KEYS[3],
+    RecordedIdentity::KEYS[4],
+];
+
+/// The members of a step that are looked at.
+const STEP_MEMBERS: [&str; 12] = [
+    "agent",
+    "status",
+    "model",
+    "requestedModel",
+    "thinking",
+    "startedAt",
+    "endedAt",
+    "attemptedModels",
+    "error",
+    "runId",
+    "async",
+    "sessionFile",
+];
+
 /// Reads members with a needed type, noting each mismatch.
-struct Members<'d, 'a> {
-    doc: &'d Document<'a>,
+struct Members<L> {
+    doc: L,
     /// The step, when the members are those of one.
     step: Option<usize>,
     damage: Vec<DecodeError>,
 }
 
-impl<'a> Members<'_, 'a> {
+impl<'a, L: Lookup<'a>> Members<L> {
     /// Absent and `null` both mean "unset": writers turn non-finite numbers into `null`.
     fn get(&self, key: &str) -> Option<Raw<'a>> {
         self.doc.get(key).filter(|raw| !raw.is_null())
@@ -135,13 +192,13 @@ impl<'a> Members<'_, 'a> {
         self.damage.push(DecodeError::member(prefix + key, expected));
     }
 
-    fn string(&mut self, key: &str) -> Option<String> {
+    fn string(&mut self, key: &str) -> Option<Cow<'a, str>> {
         let raw = self.get(key)?;
         let text = raw.string_start(LONGEST_TEXT_BYTES);
         if text.is_none() {
             self.note(key, "a string");
         }
-        text.map(std::borrow::Cow::into_owned)
+        text
     }
 
     fn instant(&mut self, key: &str) -> Option<i64> {
@@ -161,22 +218,26 @@ impl<'a> Members<'_, 'a> {
         let text = self.get(key)?.string_start(LONGEST_TEXT_BYTES)?;
         Some(text.into_owned())
     }
+
+    fn filled(&self, key: &str) -> Option<String> {
+        self.loose_string(key).filter(|text| !text.is_empty())
+    }
 }
 
 impl StatusView {
     /// Reads the members that matter. Never fails: what is wrong is in [`StatusView::damage`].
     /// Spec: RS-STATUS-01, RS-STATUS-02.
     pub fn read(doc: &Document<'_>) -> Self {
-        let mut m = Members { doc, step: None, damage: Vec::new() };
+        let mut m = Members { doc: doc.pick(MEMBERS), step: None, damage: Vec::new() };
         let mut view = Self {
-            run_id: m.string("runId"),
-            session_id: m.string("sessionId"),
+            run_id: m.string("runId").map(Cow::into_owned),
+            session_id: m.string("sessionId").map(Cow::into_owned),
             tool_call_id: m.loose_string("toolCallId"),
             mode: m.string("mode").map(|w| Open::read(&w)),
             state: m.string("state").map(|w| Open::read(&w)),
             pid_namespace: m.loose_string("pidNamespaceScope"),
             hostname: m.loose_string("hostname"),
-            identity: RecordedIdentity::read(doc),
+            identity: RecordedIdentity::of(&m.doc),
             started_at_ms: m.instant("startedAt"),
             ended_at_ms: m.instant("endedAt"),
             last_update_ms: m.instant("lastUpdate"),
@@ -184,15 +245,15 @@ impl StatusView {
             deadline_at_ms: m.instant("deadlineAt"),
             timeout_ms: m.get("timeoutMs").and_then(Raw::integer).filter(|ms| *ms >= 0),
             dismissed_at_ms: m.instant("displayDismissedAt"),
-            error: m.loose_string("error").filter(|e| !e.is_empty()),
+            error: m.filled("error"),
             cwd: m.loose_string("cwd"),
-            session_file: m.loose_string("sessionFile").filter(|f| !f.is_empty()),
+            session_file: m.filled("sessionFile"),
             is_nested: m.flag("isNested"),
             parent_workflow_run_id: m.loose_string("parentWorkflowRunId"),
             stopped: m.flag("stopped"),
             timed_out: m.flag("timedOut"),
             has_steering: m.get("steering").is_some(),
-            overlay: doc.get("processTerminal").map(Proof::read_raw),
+            overlay: m.doc.get("processTerminal").map(Proof::read_raw),
             duplicate_keys: doc.has_duplicate_keys(),
             ..Self::default()
         };
@@ -213,7 +274,7 @@ impl StatusView {
     }
 
     /// Spec: RS-STATUS-14.
-    fn read_pid(&mut self, m: &mut Members<'_, '_>) {
+    fn read_pid<'a>(&mut self, m: &mut Members<impl Lookup<'a>>) {
         for key in ["runnerPid", "ownerPid", "pid"] {
             let Some(raw) = m.get(key) else { continue };
             if raw.kind() != Kind::Number {
@@ -229,7 +290,7 @@ impl StatusView {
         }
     }
 
-    fn read_steps(&mut self, m: &mut Members<'_, '_>) {
+    fn read_steps<'a>(&mut self, m: &mut Members<impl Lookup<'a>>) {
         let Some(raw) = m.get("steps") else { return };
         let Some(elements) = raw.array_start(limits::MAX_STEPS + 1) else {
             m.note("steps", "an array");
@@ -241,7 +302,7 @@ impl StatusView {
                 m.note(&format!("steps[{i}]"), "an object");
                 continue;
             };
-            let mut s = Members { doc: &step, step: Some(i), damage: Vec::new() };
+            let mut s = Members { doc: step.pick(STEP_MEMBERS), step: Some(i), damage: Vec::new() };
             self.has_requested_model |= s.get("requestedModel").is_some();
             self.has_attempted_models |= s.get("attemptedModels").is_some();
             for key in ["model", "thinking"] {
@@ -253,10 +314,10 @@ impl StatusView {
             self.steps.push(StepView {
                 agent: s.loose_string("agent"),
                 state: s.string("status").map(|w| Open::read(&w)),
-                error: s.loose_string("error").filter(|e| !e.is_empty()),
+                error: s.filled("error"),
                 run_id: s.loose_string("runId"),
                 is_async: s.get("async").and_then(Raw::boolean),
-                session_file: s.loose_string("sessionFile").filter(|f| !f.is_empty()),
+                session_file: s.filled("sessionFile"),
                 started_at_ms: s.instant("startedAt"),
                 ended_at_ms: s.instant("endedAt"),
             });
@@ -265,7 +326,7 @@ impl StatusView {
     }
 
     /// Peers refuse the whole status when `lane` is malformed (facts S-22); we only say so.
-    fn read_lane(&mut self, m: &Members<'_, '_>) {
+    fn read_lane<'a>(&mut self, m: &Members<impl Lookup<'a>>) {
         if m.doc.get("lane").is_some_and(|raw| raw.kind() != Kind::Object) {
             self.complaints.push(DecodeError::member("lane", "an object"));
         }

@@ -174,7 +174,7 @@ pub struct NextAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProofSummary {
     /// State word of the sidecar, else of the overlay, else `missing`.
-    pub state: String,
+    pub state: &'static str,
     /// The recorded reason, or why it does not count.
     pub reason: Option<String>,
     /// Whether the sidecar is observed, valid, and names this run and its runner instance.
@@ -189,7 +189,7 @@ pub struct Diagnosis {
     /// How far the launch came, where that matters.
     pub stage: Option<Stage>,
     /// Whether the run can be resumed now, and why (not).
-    pub resumable: Option<(bool, String)>,
+    pub resumable: Option<(bool, &'static str)>,
     /// Of a conflict: the record with the better evidence.
     pub preferred: Option<&'static str>,
     /// The dialect, or `unknown`.

@@ -11,12 +11,13 @@
 use serde::Serialize;
 
 use super::candidate::{Instance, ProcessTree};
-use super::document::{Document, Raw};
+use super::document::Document;
 use super::finalize::CanonicalSession;
 use super::lease::LeaseOwner;
 use super::open::{Open, Word as _};
 use super::process::RecordedIdentity;
 use super::proof::{OBSERVER_UNAVAILABLE, Proof};
+use super::raw::Raw;
 use super::slot::SlotOwner;
 
 /// Pretty JSON with two spaces and no newline at the end.

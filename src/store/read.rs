@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use crate::protocol::evidence::{FileFact, FileMeta};
-use crate::protocol::{DecodeError, Document};
+use crate::protocol::{DecodeError, Document, Outline};
 
 use super::host::{FileKind, FileRead, Host, Part, ReadError, Stat};
 
@@ -85,8 +85,9 @@ pub(super) fn document<H: Host, T>(
         Err(fact) => return (fact, None),
     };
     let meta = meta_of(&read.stat);
-    let fact = match Document::from_bytes(&read.bytes).and_then(|doc| decode(&doc)) {
-        Ok(value) => FileFact::Present(value, meta),
+    let mut room = Outline::default();
+    let fact = match Document::outlined(&read.bytes, &mut room).and_then(|doc| decode(&doc)) {
+        Ok(value) => FileFact::Present(Box::new(value), meta),
         Err(e) => FileFact::Damaged(e, meta),
     };
     (fact, Some(read.stat))

@@ -27,6 +27,8 @@ pub struct ResultsRoot<H: Host> {
     label: String,
     pending: Option<H::Dir>,
     replay: Option<H::Dir>,
+    /// Whether no payload of any kind was there when somebody first asked.
+    bare: OnceLock<bool>,
     /// Pending payloads that lie under other names than their content gives them, by run.
     strays: OnceLock<HashMap<String, Vec<ResultFact>>>,
 }
@@ -69,7 +71,20 @@ impl<H: Host> ResultsRoot<H> {
         let dir = host.open_dir_at(parent, name.as_ref()).ok()?;
         let pending = host.open_dir_at(&dir, layout::RESULT_PENDING.as_ref()).ok();
         let replay = host.open_dir_at(&dir, layout::COMPLETION_REPLAY.as_ref()).ok();
-        Some(Self { dir, label, pending, replay, strays: OnceLock::new() })
+        Some(Self { dir, label, pending, replay, bare: OnceLock::new(), strays: OnceLock::new() })
+    }
+
+    /// Whether the area has neither a public payload nor places for pending ones and replays. Looked
+    /// up once: what comes later is what the next look at the store shows.
+    pub(super) fn is_bare(&self, host: &H) -> bool {
+        *self.bare.get_or_init(|| {
+            let mut found = self.pending.is_some() || self.replay.is_some();
+            let listed = host.list(&self.dir, &mut |entry| {
+                found |= payload_name(&entry).is_some();
+                if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            listed.is_ok() && !found
+        })
     }
 
     /// Opens the area of the nested runs of one root run.
@@ -148,9 +163,10 @@ impl<H: Host> ResultsRoot<H> {
             Ok((Replay::read(doc)?, ResultView::read(doc)))
         });
         let (fact, why) = match fact {
-            FileFact::Present((header, view), meta) => {
+            FileFact::Present(read, meta) => {
+                let (header, view) = *read;
                 match header.problem(wanted.run_id, wanted.session, wanted.now_ms) {
-                    None => (FileFact::Present(view, meta), None),
+                    None => (FileFact::Present(Box::new(view), meta), None),
                     Some(problem) => (FileFact::Absent, Some(problem.to_string())),
                 }
             }

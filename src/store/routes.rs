@@ -127,7 +127,7 @@ impl<H: Host> Look<'_, H> {
                 Route::read,
             );
             let route = match (fact, index.get(&name)) {
-                (FileFact::Present(route, _), _) => route,
+                (FileFact::Present(route, _), _) => *route,
                 // The index holds the same, and the file is rebuilt from it (facts Q-40).
                 (FileFact::Absent, Some(route)) => route.clone(),
                 (FileFact::Absent, None) => {
@@ -228,7 +228,7 @@ impl<H: Host> Look<'_, H> {
         let empty = || Registry { root_run_id: route.root_run_id.clone(), ..Registry::default() };
         let mut registry = match fact {
             FileFact::Absent => empty(),
-            FileFact::Present(registry, _) if registry.root_run_id == route.root_run_id => registry,
+            FileFact::Present(found, _) if found.root_run_id == route.root_run_id => *found,
             other => {
                 let why = match &other {
                     FileFact::Present(..) => "it names another root".to_owned(),

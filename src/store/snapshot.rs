@@ -14,6 +14,7 @@
 //!
 //! A crash of the reader at any step leaves nothing.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 
@@ -25,7 +26,7 @@ use crate::protocol::evidence::{
 };
 use crate::protocol::layout::{self, RunEntry};
 use crate::protocol::process::{self, Life, Liveness, RecordedProcess};
-use crate::protocol::proof::Proof;
+use crate::protocol::proof::{Proof, ProofState};
 use crate::protocol::result::{ResultPlace, ResultView};
 use crate::protocol::startup::{ControlMessage, StartupMessage};
 use crate::protocol::status::StatusView;
@@ -104,7 +105,7 @@ impl<H: Host> Store<'_, H> {
         depth: Depth,
     ) -> Option<Snapshot> {
         let path = runs.path.join(name);
-        let run_id = name.to_string_lossy().into_owned();
+        let run_id = text_of(name).into_owned();
         let wrap = |evidence: RunEvidence| {
             let children = children_of(&evidence);
             Some(Snapshot { evidence, path: path.clone(), children })
@@ -138,7 +139,12 @@ impl<H: Host> Store<'_, H> {
                 return wrap(blank);
             }
         }
-        let mut pass = self.stable_pass(runs, &dir, &blank, depth);
+        let (dir_mtime_ms, dir_mode) = (blank.dir_mtime_ms, blank.dir_mode);
+        let fresh = |run_id| {
+            let blank = self.blank(runs, run_id);
+            RunEvidence { dir_mtime_ms, dir_mode, ..blank }
+        };
+        let mut pass = self.stable_pass(runs, &dir, blank, &fresh, depth);
         self.add_lives(&mut pass.evidence);
         let active =
             pass.evidence.status.value().and_then(StatusView::known_state).is_none_or(|s| {
@@ -147,7 +153,8 @@ impl<H: Host> Store<'_, H> {
             });
         if active && pass.evidence.life.word.is_gone() {
             let pid = pass.evidence.status.value().and_then(|s| s.pid);
-            let again = self.stable_pass(runs, &dir, &blank, depth);
+            let blank = fresh(pass.evidence.run_id.clone());
+            let again = self.stable_pass(runs, &dir, blank, &fresh, depth);
             // The same process is known to be gone; another one needs its own look.
             let same = again.evidence.status.value().and_then(|s| s.pid) == pid;
             let (life, startup) = (pass.evidence.life.clone(), pass.evidence.startup_life.clone());
@@ -197,10 +204,7 @@ impl<H: Host> Store<'_, H> {
             temp: TempFacts::default(),
             control: ControlFacts::default(),
             marker: MarkerFacts::default(),
-            life: Life {
-                word: Liveness::NotRecorded,
-                why: "the record names no process".to_owned(),
-            },
+            life: Life { word: Liveness::NotRecorded, why: "the record names no process".into() },
             startup_life: None,
             children: Vec::new(),
             pid_shared_with: Vec::new(),
@@ -222,13 +226,17 @@ impl<H: Host> Store<'_, H> {
         &self,
         runs: &RunsRoot<H>,
         dir: &H::Dir,
-        blank: &RunEvidence,
+        mut blank: RunEvidence,
+        fresh: &dyn Fn(String) -> RunEvidence,
         depth: Depth,
     ) -> Pass {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut pass = self.one_pass(runs, dir, blank.clone(), depth);
+            let mut pass = self.one_pass(runs, dir, blank, depth);
+            if depth == Depth::Row && is_settled(&pass.evidence) {
+                return pass;
+            }
             let now = self.host.stat_at(dir, layout::STATUS.as_ref()).ok();
             let same = match (&pass.status_stat, &now) {
                 (Some(then), Some(now)) => then.is_same_as(now),
@@ -241,6 +249,7 @@ impl<H: Host> Store<'_, H> {
                 pass.evidence.unstable = !same;
                 return pass;
             }
+            blank = fresh(pass.evidence.run_id);
         }
     }
 
@@ -302,10 +311,15 @@ impl<H: Host> Store<'_, H> {
         e.has_runner_logs = listing.has(&RunEntry::Stdout) || listing.has(&RunEntry::Stderr);
         e.truncated = listing.truncated;
         let session = e.status.value().and_then(|s| s.session_id.clone());
+        let settled = depth == Depth::Row && is_settled(&e);
         for index in &runs.results {
             let root = &self.results_roots[*index];
             let wanted =
                 Wanted { run_id: &e.run_id, session: session.as_deref(), now_ms: e.now_ms };
+            // What is waiting for nobody any more needs no look, where nothing waits at all.
+            if settled && root.is_bare(host) {
+                continue;
+            }
             let found = root.of_run(host, &wanted, owner, depth == Depth::Full);
             e.results.extend(found.results);
             e.unused_replays.extend(found.unused_replays);
@@ -448,6 +462,18 @@ impl<H: Host> Store<'_, H> {
     }
 }
 
+/// Whether the run is over for good: an end that an observer has proven is the last thing that is
+/// written about a run, so a row of it needs no second look.
+fn is_settled(e: &RunEvidence) -> bool {
+    let ended = e.status.value().and_then(StatusView::known_state).is_some_and(|s| s.is_terminal());
+    ended && e.proof.value().is_some_and(|proof| proof.state == ProofState::Observed)
+}
+
+/// A name as text. Nearly every name is text already, and telling that is cheap.
+fn text_of(name: &OsStr) -> Cow<'_, str> {
+    name.to_str().map_or_else(|| name.to_string_lossy(), Cow::Borrowed)
+}
+
 fn min_known(a: Option<i64>, b: Option<i64>) -> Option<i64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -472,7 +498,7 @@ fn list_run<H: Host>(host: &H, dir: &H::Dir) -> Listing {
             listing.truncated = true;
             return ControlFlow::Break(());
         }
-        let name = entry.name.to_string_lossy();
+        let name = text_of(&entry.name);
         let sorted = RunEntry::of(&name);
         let strange = entry
             .kind

@@ -359,7 +359,7 @@ fn finish(answer: Answer<'_>, scope: Scope, verbose: bool) -> Result<Code, Failu
                     if !std::mem::replace(&mut head, true) {
                         render::row_head(out)?;
                     }
-                    render::row(out, report, now_ms)?;
+                    render::row(out, report, now_ms, true)?;
                 } else {
                     if std::mem::take(&mut head) {
                         writeln!(out)?;

@@ -17,11 +17,66 @@ use crate::cli::render;
 
 const DEFAULT_LIMIT: usize = 50;
 
+/// Which runs are listed, and how. Shared by the threads that read them.
+struct Style {
+    filter: Filter,
+    active: bool,
+    format: Format,
+    color: bool,
+    now_ms: i64,
+}
+
+/// A run that is listed, ready to be written.
+struct Row {
+    verdict: &'static str,
+    temp_files: u64,
+    code: Code,
+    form: Form,
+}
+
+enum Form {
+    /// A line, with its end.
+    Line(Result<Vec<u8>, Failure>),
+    /// For an answer that is written as a whole.
+    Report(Box<RunReport>),
+}
+
+impl Style {
+    /// The row of a run; `None` when it is not asked for.
+    fn row(&self, report: RunReport) -> Option<Row> {
+        let active = matches!(report.recorded_state.as_deref(), Some("queued" | "running"));
+        if !self.filter.wants(&report) || (self.active && !active) {
+            return None;
+        }
+        let (verdict, temp_files) = (report.verdict, report.temp_files);
+        let code = Code::of_report(&report);
+        let form = match self.format {
+            Format::Json => Form::Report(Box::new(report)),
+            Format::Text | Format::Jsonl => Form::Line(self.line(&report)),
+        };
+        Some(Row { verdict, temp_files, code, form })
+    }
+
+    fn line(&self, report: &RunReport) -> Result<Vec<u8>, Failure> {
+        let mut line = Vec::with_capacity(128);
+        if self.format == Format::Text {
+            render::row(&mut line, report, self.now_ms, self.color)?;
+        } else {
+            serde_json::to_writer(&mut line, report)?;
+            line.push(b'\n');
+        }
+        Ok(line)
+    }
+
+    /// Looks no further than the output needs.
+    fn inspection<'s, 'h>(&self, store: &'s Store<'h, RealHost>) -> Inspection<'s, 'h, RealHost> {
+        let inspection = Inspection::new(store, Depth::Row);
+        if self.format == Format::Text { inspection.brief() } else { inspection }
+    }
+}
+
 struct Rows<'o> {
     output: &'o mut Output,
-    args: &'o ListArgs,
-    filter: Filter,
-    now_ms: i64,
     limit: usize,
     summary: Summary,
     kept: Vec<RunReport>,
@@ -34,41 +89,25 @@ impl Rows<'_> {
         self.summary.total >= self.limit as u64
     }
 
-    /// Looks no further than the output needs.
-    fn inspection<'s, 'h>(&self, store: &'s Store<'h, RealHost>) -> Inspection<'s, 'h, RealHost> {
-        let inspection = Inspection::new(store, Depth::Row);
-        if self.args.common.format == Format::Text { inspection.brief() } else { inspection }
-    }
-
-    fn take(&mut self, report: RunReport) -> ControlFlow<()> {
-        let active = matches!(report.recorded_state.as_deref(), Some("queued" | "running"));
-        if !self.filter.wants(&report) || (self.args.active && !active) {
-            return ControlFlow::Continue(());
-        }
-        self.code = self.code.worse(Code::of_report(&report));
-        self.summary.count(&report);
-        if let Err(failure) = self.write(report) {
+    fn take(&mut self, row: Option<Row>, style: &Style) -> ControlFlow<()> {
+        let Some(row) = row else { return ControlFlow::Continue(()) };
+        self.code = self.code.worse(row.code);
+        self.summary.add(row.verdict, row.temp_files);
+        if let Err(failure) = self.write(row.form, style) {
             self.failed = Some(failure);
             return ControlFlow::Break(());
         }
         if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn write(&mut self, report: RunReport) -> Result<(), Failure> {
-        match self.args.common.format {
-            Format::Text => {
-                let first = self.summary.total == 1;
-                let out = self.output.writer();
-                if first {
-                    render::row_head(out)?;
+    fn write(&mut self, form: Form, style: &Style) -> Result<(), Failure> {
+        match form {
+            Form::Report(report) => self.kept.push(*report),
+            Form::Line(line) => {
+                if self.summary.total == 1 && style.format == Format::Text {
+                    render::row_head(self.output.writer())?;
                 }
-                render::row(out, &report, self.now_ms)?;
-            }
-            Format::Json => self.kept.push(report),
-            Format::Jsonl => {
-                let out = self.output.writer();
-                serde_json::to_writer(&mut *out, &report)?;
-                writeln!(out)?;
+                self.output.write_styled(&line?)?;
             }
         }
         Ok(())
@@ -83,11 +122,15 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
         named => named.to_vec(),
     };
     let limit = args.limit.unwrap_or(if args.all { usize::MAX } else { DEFAULT_LIMIT });
+    let style = Style {
+        filter: Filter { session: args.common.session.clone(), verdicts: Vec::new() },
+        active: args.active,
+        format: args.common.format,
+        color: output.has_color(),
+        now_ms: args.common.now.unwrap_or_else(|| host.now_ms()),
+    };
     let mut rows = Rows {
         output,
-        args,
-        filter: Filter { session: args.common.session.clone(), verdicts: Vec::new() },
-        now_ms: args.common.now.unwrap_or_else(|| host.now_ms()),
         limit,
         summary: Summary::default(),
         kept: Vec::new(),
@@ -101,18 +144,22 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
         }
         match super::open(&host, path, &args.common)? {
             Opened::Run(store, root, name) => {
-                if let Some((_, report)) = rows.inspection(&store).one(root, &name, None) {
-                    let _ = rows.take(report);
+                if let Some((_, report)) = style.inspection(&store).one(root, &name, None) {
+                    let _ = rows.take(style.row(report), &style);
                 }
             }
             Opened::Store(store) => {
                 problems.extend(store.problems.iter().map(ProblemReport::new));
                 if args.all {
                     let mut met = Vec::new();
-                    rows.inspection(&store).each(&mut |report| rows.take(report), &mut met);
+                    style.inspection(&store).each_prepared(
+                        &|report| style.row(report),
+                        &mut |row| rows.take(row, &style),
+                        &mut met,
+                    );
                     problems.extend(met.iter().map(ProblemReport::new));
                 } else {
-                    indexed(&store, &mut rows);
+                    indexed(&store, &style, &mut rows);
                 }
             }
         }
@@ -120,34 +167,38 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
             return Err(failure);
         }
     }
-    finish(rows, &problems)
+    finish(rows, args, style.now_ms, &problems)
 }
 
 /// Active runs, then those that ended last.
-fn indexed(store: &Store<'_, RealHost>, rows: &mut Rows<'_>) {
-    let mut inspection = rows.inspection(store);
+fn indexed(store: &Store<'_, RealHost>, style: &Style, rows: &mut Rows<'_>) {
+    let mut inspection = style.inspection(store);
     for root in 0..store.runs_roots.len() {
         let runs = &store.runs_roots[root];
         let active = runs.active_names(store.host()).unwrap_or_default();
         let room = rows.limit.saturating_sub(active.len());
-        let session = rows.filter.session.clone();
-        let ended = if rows.args.active {
+        let ended = if style.active {
             Vec::new()
         } else {
-            runs.ended_names(store.host(), session.as_deref(), room)
+            runs.ended_names(store.host(), style.filter.session.as_deref(), room)
         };
         let names = active.iter().chain(ended.iter().filter(|name| !active.contains(name)));
         for name in names {
             let found = inspection.one(root, &OsString::from(name), None);
-            if found.is_some_and(|(_, report)| rows.take(report).is_break()) {
+            if found.is_some_and(|(_, report)| rows.take(style.row(report), style).is_break()) {
                 return;
             }
         }
     }
 }
 
-fn finish(rows: Rows<'_>, problems: &[ProblemReport]) -> Result<Code, Failure> {
-    let Rows { output, args, now_ms, summary, kept, mut code, .. } = rows;
+fn finish(
+    rows: Rows<'_>,
+    args: &ListArgs,
+    now_ms: i64,
+    problems: &[ProblemReport],
+) -> Result<Code, Failure> {
+    let Rows { output, summary, kept, mut code, .. } = rows;
     for problem in problems {
         code = code.worse(Code::of_problem(problem));
         let line = format!("{}: {} [{}]", problem.severity, problem.text, problem.path);

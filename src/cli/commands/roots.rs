@@ -26,7 +26,8 @@ pub(crate) fn run(args: &RootsArgs, output: &mut Output) -> Result<Code, Failure
         Format::Text => {
             for root in &roots {
                 let there = if root.exists { "exists" } else { "absent" };
-                let path = render::escape(&root.path.to_string_lossy());
+                let path = root.path.to_string_lossy();
+                let path = render::escape(&path);
                 writeln!(out, "{there:<7} {:<3} {path}  [{}]", root.family.as_str(), root.why)?;
             }
         }

@@ -39,7 +39,7 @@ fn from_unsafe(e: &RunEvidence, notes: &mut Notes) {
     for (file, what) in &e.unsafe_things {
         let file = (!file.is_empty()).then_some(file.as_str());
         let name = file.unwrap_or("the run directory");
-        notes.find(&finding::NOT_PLAIN, format!("{name} is {what}; it was not opened"), file);
+        notes.find(&finding::NOT_PLAIN, format_args!("{name} is {what}; it was not opened"), file);
     }
 }
 
@@ -48,13 +48,18 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
     let Some(s) = status(e) else { return };
     if let Some(word) = &s.state {
         let at = s.last_update_ms.or(s.started_at_ms);
-        notes.say(Grade::Claimed, format!("state is '{}'", clip(word.as_str(), 400)), FILE, at);
+        notes.say(
+            Grade::Claimed,
+            format_args!("state is '{}'", clip(word.as_str(), 400)),
+            FILE,
+            at,
+        );
     }
     if let Some(end) = s.ended_at_ms {
         notes.say(Grade::Claimed, "the run ended", FILE, Some(end));
     }
     if let Some(error) = &s.error {
-        notes.say(Grade::Claimed, format!("error: {}", clip(error, 400)), FILE, None);
+        notes.say(Grade::Claimed, format_args!("error: {}", clip(error, 400)), FILE, None);
     }
     for (i, step) in s.steps.iter().enumerate().filter(|(_, step)| step.error.is_some()) {
         let error = step.error.as_deref().unwrap_or_default();
@@ -77,7 +82,7 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
     for complaint in &s.complaints {
         notes.find(
             &finding::PEERS_REFUSE,
-            format!("{complaint}; other readers refuse the file"),
+            format_args!("{complaint}; other readers refuse the file"),
             FILE,
         );
     }
@@ -95,7 +100,12 @@ fn from_status(e: &RunEvidence, notes: &mut Notes) {
     if let Some(deadline) = s.due_at_ms().filter(|at| open && *at < e.now_ms) {
         notes.flag(Flag::Overdue);
         let late = rules::ms(e.now_ms.saturating_sub(deadline));
-        notes.say(Grade::Inferred, format!("{late} past its own deadline"), FILE, Some(deadline));
+        notes.say(
+            Grade::Inferred,
+            format_args!("{late} past its own deadline"),
+            FILE,
+            Some(deadline),
+        );
     }
     if s.has_more_steps {
         notes.flag(Flag::Truncated);
@@ -130,10 +140,10 @@ fn from_process(e: &RunEvidence, notes: &mut Notes) {
         Liveness::NotRecorded => Grade::Claimed,
         _ => Grade::Inferred,
     };
-    notes.say(grade, e.life.why.clone(), None, Some(e.now_ms));
+    notes.say(grade, &e.life.why, None, Some(e.now_ms));
     if let Some(life) = &e.startup_life {
         let file = Some("runner-startup.json");
-        notes.say(Grade::Observed, life.why.clone(), file, Some(e.now_ms));
+        notes.say(Grade::Observed, &life.why, file, Some(e.now_ms));
     }
     if !e.pid_shared_with.is_empty() {
         notes.flag(Flag::SharedPid);
@@ -159,24 +169,24 @@ fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
         FileFact::Present(p, _) => {
             let why = proof.reason.as_deref().unwrap_or("no reason given");
             let word = &proof.state;
-            notes.say(Grade::Claimed, format!("proof is {word}: {why}"), FILE, None);
+            notes.say(Grade::Claimed, format_args!("proof is {word}: {why}"), FILE, None);
             if proofs::mismatch(e, p).is_some() {
-                notes.find(&finding::PROOF_FOREIGN, format!("the proof {why}"), FILE);
+                notes.find(&finding::PROOF_FOREIGN, format_args!("the proof {why}"), FILE);
             }
         }
         FileFact::Damaged(error, _) => {
-            notes.find(&finding::PROOF_INVALID, error.to_string(), FILE);
+            notes.find(&finding::PROOF_INVALID, error, FILE);
         }
-        FileFact::Unreadable(why) => notes.find(&finding::PROOF_INVALID, why.clone(), FILE),
+        FileFact::Unreadable(why) => notes.find(&finding::PROOF_INVALID, why, FILE),
         FileFact::Absent | FileFact::Unsafe(_) => {}
     }
     let candidate = Some("process-terminal-candidate.json");
     match &e.candidate {
         FileFact::Damaged(error, _) => {
-            notes.find(&finding::CANDIDATE_INVALID, error.to_string(), candidate);
+            notes.find(&finding::CANDIDATE_INVALID, error, candidate);
         }
         FileFact::Unreadable(why) => {
-            notes.find(&finding::CANDIDATE_INVALID, why.clone(), candidate);
+            notes.find(&finding::CANDIDATE_INVALID, why, candidate);
         }
         _ => {}
     }
@@ -245,22 +255,22 @@ fn from_results(e: &RunEvidence, proof: &ProofSummary, ruling: &Ruling, notes: &
                 let outcome = view.outcome.map_or("no outcome", |o| super::super::Word::as_str(o));
                 let place = result.place;
                 let at = view.at_ms.or(Some(meta.mtime_ms));
-                notes.say(Grade::Claimed, format!("{place} result says {outcome}"), file, at);
+                notes.say(Grade::Claimed, format_args!("{place} result says {outcome}"), file, at);
                 let lies = matches!(place, ResultPlace::Public | ResultPlace::Pending);
                 waiting |= lies && view.delivered_at_ms.is_none();
                 undeliverable(e, result, view, file, notes);
             }
             FileFact::Damaged(error, _) => {
                 notes.flag(Flag::Undeliverable);
-                notes.find(&finding::RESULT_INVALID, error.to_string(), file);
+                notes.find(&finding::RESULT_INVALID, error, file);
             }
             FileFact::Unreadable(why) => {
                 notes.flag(Flag::Undeliverable);
-                notes.find(&finding::RESULT_INVALID, why.clone(), file);
+                notes.find(&finding::RESULT_INVALID, why, file);
             }
             FileFact::Unsafe(what) => {
                 notes.flag(Flag::Undeliverable);
-                notes.find(&finding::NOT_PLAIN, format!("the result is {what}"), file);
+                notes.find(&finding::NOT_PLAIN, format_args!("the result is {what}"), file);
             }
             FileFact::Absent => {}
         }

@@ -19,7 +19,7 @@ pub(super) fn from_locks(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
                 notes.flag(Flag::LeaseHeld);
                 notes.say(
                     Grade::Claimed,
-                    format!("a session lease is held: {why}"),
+                    format_args!("a session lease is held: {why}"),
                     Some(&lease.path),
                     at,
                 );
@@ -43,7 +43,7 @@ pub(super) fn from_locks(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
         } else if !is_under_way(ruling.verdict) {
             notes.flag(Flag::SlotRetained);
             let why = if fact.claimed { "a claim file freezes it" } else { verdict.reason };
-            notes.find(&finding::SLOT_RETAINED, format!("its slot stays: {why}"), file);
+            notes.find(&finding::SLOT_RETAINED, format_args!("its slot stays: {why}"), file);
         }
     }
     // One of several slots decides for the worse.

@@ -29,6 +29,8 @@ mod stages;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
+
 use super::dialect;
 use super::evidence::{FileFact, RunEvidence};
 use super::finding::{self, FindingKind};
@@ -41,13 +43,23 @@ pub use locks::slot_verdict;
 
 /// Judges one run. Spec: RS-DIAG-03, RS-DIAG-28, RS-DIAG-29.
 pub fn diagnose(e: &RunEvidence) -> Diagnosis {
+    judge(e, Notes::default())
+}
+
+/// The same judgement without its texts: no evidence, no findings and no advice. For a table of many
+/// runs, which shows none of them.
+pub fn diagnose_briefly(e: &RunEvidence) -> Diagnosis {
+    judge(e, Notes { wordless: true, ..Notes::default() })
+}
+
+fn judge(e: &RunEvidence, mut notes: Notes) -> Diagnosis {
     let proof = proofs::summarize(e);
     let accounts = accounts::collect(e);
-    let mut notes = Notes::default();
     let ruling = rules::rule(e, &proof, &accounts, &mut notes);
     flags::collect(e, &proof, &ruling, &accounts, &mut notes);
     let resumable = rules::resumable(e, ruling.verdict);
-    let (next, must_not) = advice::advise(e, &ruling, &notes);
+    let (next, must_not) =
+        if notes.wordless { Default::default() } else { advice::advise(e, &ruling, &notes) };
     notes.flags.sort_unstable();
     notes.flags.dedup();
     Diagnosis {
@@ -88,6 +100,8 @@ impl Ruling {
 /// What is collected beside the verdict.
 #[derive(Default)]
 struct Notes {
+    /// Only flags are kept.
+    wordless: bool,
     flags: Vec<Flag>,
     evidence: Vec<EvidenceLine>,
     findings: Vec<Finding>,
@@ -98,26 +112,32 @@ impl Notes {
         self.flags.push(flag);
     }
 
-    fn say(&mut self, grade: Grade, text: impl Into<String>, file: Option<&str>, at: Option<i64>) {
-        let file = file.map(str::to_owned);
-        self.evidence.push(EvidenceLine { grade, text: text.into(), file, at_ms: at });
+    fn say(&mut self, grade: Grade, text: impl Display, file: Option<&str>, at: Option<i64>) {
+        if self.wordless {
+            return;
+        }
+        let (text, file) = (text.to_string(), file.map(str::to_owned));
+        self.evidence.push(EvidenceLine { grade, text, file, at_ms: at });
     }
 
-    fn find(&mut self, kind: &'static FindingKind, text: impl Into<String>, file: Option<&str>) {
+    fn find(&mut self, kind: &'static FindingKind, text: impl Display, file: Option<&str>) {
         self.find_at(kind, text, file, None);
     }
 
     fn find_at(
         &mut self,
         kind: &'static FindingKind,
-        text: impl Into<String>,
+        text: impl Display,
         file: Option<&str>,
         line: Option<u64>,
     ) {
+        if self.wordless {
+            return;
+        }
         self.findings.push(Finding {
             id: kind.id,
             severity: kind.severity,
-            text: text.into(),
+            text: text.to_string(),
             file: file.map(str::to_owned),
             line,
         });

@@ -28,8 +28,8 @@ pub(super) fn summarize(e: &RunEvidence) -> ProofSummary {
     }
 }
 
-fn summary(state: &str, reason: Option<String>, counts: bool) -> ProofSummary {
-    ProofSummary { state: state.to_owned(), reason, counts }
+fn summary(state: &'static str, reason: Option<String>, counts: bool) -> ProofSummary {
+    ProofSummary { state, reason, counts }
 }
 
 fn recorded_reason(proof: &Proof) -> Option<String> {
@@ -96,5 +96,5 @@ pub(super) fn may_still_come(e: &RunEvidence, proof: &ProofSummary) -> bool {
     let given_up = status(e)
         .and_then(|s| s.overlay.as_ref())
         .is_some_and(|o| o.as_ref().is_ok_and(|p| p.state == ProofState::Unknown));
-    matches!(proof.state.as_str(), "pending" | "missing") && sidecar_pending && !given_up
+    matches!(proof.state, "pending" | "missing") && sidecar_pending && !given_up
 }

@@ -27,11 +27,11 @@ pub(super) fn rule(
         FileFact::Absent => rule_without_status(e, notes),
         FileFact::Unsafe(what) => Ruling::new(Verdict::Unsafe, format!("status.json is {what}")),
         FileFact::Unreadable(why) => {
-            notes.find(&finding::STATUS_UNREADABLE, why.clone(), Some("status.json"));
+            notes.find(&finding::STATUS_UNREADABLE, why, Some("status.json"));
             Ruling::new(Verdict::Corrupt, format!("status.json cannot be read: {why}"))
         }
         FileFact::Damaged(error, _) => {
-            notes.find(finding::of_damage(error), error.to_string(), Some("status.json"));
+            notes.find(finding::of_damage(error), error, Some("status.json"));
             Ruling::new(Verdict::Corrupt, format!("status.json is damaged: {error}"))
         }
         FileFact::Present(s, _) => rule_with_status(e, s, proof, accounts, notes),
@@ -48,19 +48,19 @@ fn rule_with_status(
 ) -> Ruling {
     if let Some(error) = s.damage.first() {
         for error in &s.damage {
-            notes.find(&finding::STATUS_WRONG_TYPE, error.to_string(), Some("status.json"));
+            notes.find(&finding::STATUS_WRONG_TYPE, error, Some("status.json"));
         }
         return Ruling::new(Verdict::Corrupt, format!("status.json has wrong types: {error}"));
     }
     if let Some(version) = s.lifecycle_version.filter(|v| *v > limits::LIFECYCLE_VERSION) {
         let text = format!("lifecycleArtifactVersion {version} is newer than this program knows");
-        notes.find(&finding::STATUS_NEWER, text.clone(), Some("status.json"));
+        notes.find(&finding::STATUS_NEWER, &text, Some("status.json"));
         return Ruling::new(Verdict::Unsupported, text);
     }
     let Some(state) = s.known_state() else {
         let word = s.state.as_ref().map_or("", |w| w.as_str());
         let text = format!("'{}' is not a state of the protocol", clip(word, 400));
-        notes.find(&finding::STATE_UNKNOWN, text.clone(), Some("status.json"));
+        notes.find(&finding::STATE_UNKNOWN, &text, Some("status.json"));
         return Ruling::new(Verdict::Unsupported, text);
     };
     if let Some(ruling) = conflict(e, s, state, accounts, notes) {
@@ -86,7 +86,7 @@ fn conflict(
     if let Some((one, other, preferred)) = accounts::disagreement(accounts) {
         let because =
             format!("{} says {}, {} says {}", one.file, one.outcome, other.file, other.outcome);
-        notes.find(&finding::OUTCOMES_DISAGREE, because.clone(), None);
+        notes.find(&finding::OUTCOMES_DISAGREE, &because, None);
         let mut ruling = Ruling::new(Verdict::Conflict, because);
         ruling.preferred = Some(preferred.as_str());
         return Some(ruling);
@@ -97,7 +97,7 @@ fn conflict(
     let no_result = accounts::surviving_result(e).is_none();
     if state.is_active() && told_by_log && no_result && e.life.word.is_gone() {
         let because = format!("status.json says {state}, events.jsonl says the run completed");
-        notes.find(&finding::LOG_AHEAD_OF_STATUS, because.clone(), Some("events.jsonl"));
+        notes.find(&finding::LOG_AHEAD_OF_STATUS, &because, Some("events.jsonl"));
         let mut ruling = Ruling::new(Verdict::Conflict, because);
         ruling.preferred = Some(Source::Events.as_str());
         return Some(ruling);
@@ -289,7 +289,7 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
     ];
     if let Some((_, what)) = work.iter().find(|(there, _)| *there) {
         let text = format!("there is {what}, but no status.json");
-        notes.find(&finding::STATUS_MISSING, text.clone(), Some("status.json"));
+        notes.find(&finding::STATUS_MISSING, &text, Some("status.json"));
         return Ruling::new(Verdict::Corrupt, text);
     }
     if let Some(ruling) = rule_startup_error(e) {
@@ -324,10 +324,10 @@ fn rule_without_status(e: &RunEvidence, notes: &mut Notes) -> Ruling {
 
 /// Whether the run can be resumed now, and why (not). `None` while the question makes no sense.
 /// Spec: RS-PROOF-17, RS-DIAG-25.
-pub(super) fn resumable(e: &RunEvidence, verdict: Verdict) -> Option<(bool, String)> {
+pub(super) fn resumable(e: &RunEvidence, verdict: Verdict) -> Option<(bool, &'static str)> {
     let s = status(e)?;
     let state = s.known_state().filter(|state| state.is_terminal())?;
-    let no = |why: &str| Some((false, why.to_owned()));
+    let no = |why: &'static str| Some((false, why));
     match verdict {
         Verdict::Paused | Verdict::Finished | Verdict::FinishedUnproven => {}
         _ => return None,
@@ -347,7 +347,7 @@ pub(super) fn resumable(e: &RunEvidence, verdict: Verdict) -> Option<(bool, Stri
         Some(true) if e.cwd_exists == Some(false) => no("the working directory is gone"),
         // Given for a run that was stopped on request, so no file brings it back.
         Some(true) if said_non_resumable(e) => no("its proof says that it is not resumable"),
-        Some(true) => Some((true, "the session file exists and nobody holds its lease".to_owned())),
+        Some(true) => Some((true, "the session file exists and nobody holds its lease")),
     }
 }
 

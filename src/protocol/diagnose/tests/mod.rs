@@ -90,7 +90,7 @@ fn payload(success: bool, state: &str, more: &str) -> String {
 fn fact<T>(text: &str, read: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>) -> FileFact<T> {
     let meta = FileMeta { mtime_ms: T, bytes: text.len() as u64, mode: 0o600 };
     match Document::from_bytes(text.as_bytes()).and_then(|doc| read(&doc)) {
-        Ok(value) => FileFact::Present(value, meta),
+        Ok(value) => FileFact::Present(Box::new(value), meta),
         Err(error) => FileFact::Damaged(error, meta),
     }
 }
@@ -250,7 +250,7 @@ impl Case {
 }
 
 fn life(word: Liveness) -> Life {
-    Life { word, why: format!("the process is {word}") }
+    Life { word, why: format!("the process is {word}").into() }
 }
 
 fn control(action: &str) -> FileFact<ControlMessage> {

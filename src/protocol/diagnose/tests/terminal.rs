@@ -22,7 +22,7 @@ fn an_end_without_a_proof_settles_for_a_minute_after_it() {
             text.map_or(Case::of(&ended("complete", "")), |text| case.proof(text))
         };
         let d = case().at(60_000).is(Verdict::Settling, "60 s are inside");
-        assert_eq!((d.proof.state.as_str(), d.proof.counts), (word, false), "what is known");
+        assert_eq!((d.proof.state, d.proof.counts), (word, false), "what is known");
         case().at(60_001).is(Verdict::FinishedUnproven, "one more is not");
     }
 }
@@ -135,7 +135,7 @@ fn an_unconfirmed_pause_is_orphaned_when_its_process_is_gone() {
     }
     for word in [Liveness::Live, Liveness::Unknown, Liveness::Foreign, Liveness::NotRecorded] {
         let d = pause().life(word).is(Verdict::Paused, "else it is paused");
-        let why = (false, "the pause is not confirmed".to_owned());
+        let why = (false, "the pause is not confirmed");
         assert_eq!(d.resumable, Some(why), "and not resumable yet");
     }
 }
