@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::process::{ProcessSeen, SystemFacts};
 
+#[cfg(all(unix, not(target_os = "linux")))]
+mod chance;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(unix)]

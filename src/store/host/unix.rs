@@ -7,6 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -35,12 +37,17 @@ pub struct RealHost {
 #[derive(Debug)]
 pub struct DirHandle {
     fd: OwnedFd,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     moved: AtomicBool,
 }
 
 impl From<OwnedFd> for DirHandle {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd, moved: AtomicBool::new(false) }
+        Self {
+            fd,
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            moved: AtomicBool::new(false),
+        }
     }
 }
 
@@ -51,6 +58,7 @@ impl AsFd for DirHandle {
 }
 
 /// Bytes of one directory-listing call on the stack.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 const LIST_BUFFER: usize = 16 << 10;
 
 impl RealHost {
@@ -85,8 +93,11 @@ fn kind_of(file_type: FileType) -> FileKind {
     }
 }
 
+#[cfg_attr(
+    target_os = "linux",
+    expect(clippy::useless_conversion, reason = "the width of a mode differs between systems")
+)]
 #[expect(
-    clippy::useless_conversion,
     clippy::unnecessary_cast,
     clippy::cast_sign_loss,
     reason = "the field types differ between Unix systems"

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
+#[cfg(target_os = "linux")]
 use super::Host as _;
 use super::unix::{DirHandle, RealHost};
 use super::write::{Space, WriteHost};
@@ -141,26 +142,10 @@ impl WriteHost for RealHost {
     }
 
     fn random(&self) -> u64 {
-        let mut bytes = [0_u8; 8];
-        let mut have = 0;
-        while have < bytes.len() {
-            match rustix::rand::getrandom(&mut bytes[have..], rustix::rand::GetRandomFlags::empty())
-            {
-                Ok(n) => have += n,
-                Err(rustix::io::Errno::INTR) => {}
-                // Before Linux 3.17, or in a sandbox without the call: the clock and an address are
-                // poor chance, but the name is still created exclusively.
-                Err(_) => {
-                    let now = self.now_ms().to_le_bytes();
-                    let place = (&raw const bytes as usize).to_le_bytes();
-                    for (i, byte) in bytes.iter_mut().enumerate() {
-                        *byte ^= now[i % now.len()].rotate_left(3) ^ place[i % place.len()];
-                    }
-                    break;
-                }
-            }
-        }
-        u64::from_le_bytes(bytes)
+        #[cfg(target_os = "linux")]
+        return random_of_system(self.now_ms());
+        #[cfg(not(target_os = "linux"))]
+        super::chance::chance()
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the host: the one home of waiting")]
@@ -186,6 +171,32 @@ fn read_umask() -> u32 {
     }
     let old = rustix::process::umask(Mode::from_raw_mode(0o077));
     rustix::process::umask(old);
-    #[expect(clippy::useless_conversion, reason = "the width of a mode differs between systems")]
+    #[cfg_attr(
+        target_os = "linux",
+        expect(clippy::useless_conversion, reason = "the width of a mode differs between systems")
+    )]
     u32::from(old.as_raw_mode())
+}
+
+#[cfg(target_os = "linux")]
+fn random_of_system(now_ms: i64) -> u64 {
+    let mut bytes = [0_u8; 8];
+    let mut have = 0;
+    while have < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[have..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => have += n,
+            Err(rustix::io::Errno::INTR) => {}
+            // Before Linux 3.17, or in a sandbox without the call: the clock and an address are
+            // poor chance, but the name is still created exclusively.
+            Err(_) => {
+                let now = now_ms.to_le_bytes();
+                let place = (&raw const bytes as usize).to_le_bytes();
+                for (i, byte) in bytes.iter_mut().enumerate() {
+                    *byte ^= now[i % now.len()].rotate_left(3) ^ place[i % place.len()];
+                }
+                break;
+            }
+        }
+    }
+    u64::from_le_bytes(bytes)
 }
