@@ -27,7 +27,7 @@ use std::io;
 use crate::protocol::temp_name;
 
 use super::host::{FileKind, WriteHost};
-use super::retry::{Attempts, RetryPolicy};
+use super::retry::{self, Attempts, RetryPolicy};
 
 /// What survives. Each level includes the one before.
 ///
@@ -61,21 +61,14 @@ pub struct Options {
     pub durability: Durability,
     /// What is known of the target.
     pub target: Target,
-    /// How often a refused rename is tried.
+    /// How often a refused rename is tried, and until when.
     pub retry: RetryPolicy,
-    /// When to stop trying, ms since the epoch.
-    pub deadline_ms: Option<i64>,
 }
 
 impl Options {
     /// Options of one level, with nothing known and the system's default of retries.
     pub fn new(durability: Durability) -> Self {
-        Self {
-            durability,
-            target: Target::Unknown,
-            retry: RetryPolicy::default(),
-            deadline_ms: None,
-        }
+        Self { durability, target: Target::Unknown, retry: RetryPolicy::default() }
     }
 
     /// The same with a known target.
@@ -199,6 +192,12 @@ impl fmt::Display for WriteError {
         if self.attempts.made > 1 {
             write!(f, " ({} attempts over {} ms)", self.attempts.made, self.attempts.waited_ms)?;
         }
+        // Only the rename and the creation of a directory are tried again.
+        if self.attempts.made > 1 && retry::is_transient(&self.source) {
+            f.write_str(
+                "; another program holds it or forbids it: let go of it there and try again",
+            )?;
+        }
         if let Some(free) = self.free_bytes {
             write!(f, " ({free} bytes are free on its file system)")?;
         }
@@ -217,9 +216,10 @@ impl std::error::Error for WriteError {
 
 /// Whether an error says that there is no room (or no handle) for now. Facts W-20.
 pub fn is_capacity(e: &io::Error) -> bool {
-    // ENFILE and EMFILE have no stable kind.
+    // ENFILE and EMFILE have no stable kind, nor has ERROR_TOO_MANY_OPEN_FILES.
+    let no_handle: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        || matches!(e.raw_os_error(), Some(23 | 24)) && cfg!(unix)
+        || e.raw_os_error().is_some_and(|code| no_handle.contains(&code))
 }
 
 /// The mode of every file that is written here.
@@ -259,7 +259,7 @@ pub fn replace<H: WriteHost>(
         let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
         return Err(fail(step, none, e, cleanup));
     }
-    let (renamed, attempts) = options.retry.run(host, options.deadline_ms, || {
+    let (renamed, attempts) = options.retry.run(host, || {
         if options.target == Target::New {
             host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
         } else {

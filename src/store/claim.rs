@@ -27,6 +27,7 @@ use crate::protocol::{layout, limits, process::RecordedProcess};
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{Part, WriteHost};
 use super::lock_dir::{self, failed};
+use super::retry::RetryPolicy;
 use super::slot::SlotError;
 
 /// Times that a claim is tried when stale ones are in the way.
@@ -123,12 +124,17 @@ fn set_aside<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<(), Sl
         return Ok(());
     }
     let aside = format!(".{}.stale-{}", layout::SLOT_CLAIM, claim.token);
-    match host.rename_new(slot, layout::SLOT_CLAIM.as_ref(), slot, aside.as_ref()) {
+    let (moved, attempts) = RetryPolicy::default()
+        .run(host, || host.rename_new(slot, layout::SLOT_CLAIM.as_ref(), slot, aside.as_ref()));
+    match moved {
         Ok(()) => Ok(()),
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {
             Ok(())
         }
-        Err(e) => Err(SlotError::Write(failed(host, slot, Step::Rename, layout::SLOT_CLAIM, e))),
+        Err(e) => {
+            let e = failed(host, slot, Step::Rename, layout::SLOT_CLAIM, e);
+            Err(SlotError::Write(WriteError { attempts, ..e }))
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Directories: made private, durable where asked, and removed when empty.
 //!
 //! Ordered steps of [`create`]:
-//! 1. open the one that is there (and go on with step 4), or make it with mode 0700;
+//! 1. open the one that is there (and go on with step 4), or make it with mode 0700; try both again
+//!    while another program holds the name;
 //! 2. if the umask took bits of the owner, set the mode by name: without them not even the owner could
 //!    open it;
 //! 3. open it, following no link;
@@ -31,7 +32,7 @@ use crate::protocol::limits;
 
 use super::atomic::{DIR_MODE, Step, WriteError};
 use super::host::{FileKind, Host, Stat, WriteHost};
-use super::retry::RetryPolicy;
+use super::retry::{Attempts, RetryPolicy};
 
 /// Opens the root of a store for writing, by its path.
 ///
@@ -72,8 +73,8 @@ pub fn open_root<H: Host>(host: &H, path: &Path) -> io::Result<H::Dir> {
 /// Whether a directory was made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// It was made, with mode 0700.
-    Created,
+    /// It was made, with mode 0700, and took this.
+    Created(Attempts),
     /// It was there.
     Existed,
 }
@@ -96,29 +97,43 @@ pub fn create<H: WriteHost>(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        // Most directories are there: looking first saves a call for each.
-        match open_checked(host, parent, name, Made::Existed) {
-            Ok(dir) => return Ok((dir, Made::Existed)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(failed(e)),
-        }
-        let (made, attempts) =
-            retry.run(host, None, || host.create_dir(parent, name.as_ref(), DIR_MODE));
-        let opened = made.and_then(|()| {
-            if DIR_MODE & host.umask() != 0 {
-                host.set_dir_mode(parent, name.as_ref(), DIR_MODE)?;
-            }
-            open_checked(host, parent, name, Made::Created)
-        });
+        // Most directories are there: looking first saves a call for each. The look is a part of each
+        // attempt, because a directory that is on its way out refuses the look as well on Windows.
+        let (found, attempts) =
+            retry.run(host, || match open_checked(host, parent, name, Made::Existed) {
+                Ok(dir) => Ok(Some(dir)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    host.create_dir(parent, name.as_ref(), DIR_MODE).map(|()| None)
+                }
+                Err(e) => Err(e),
+            });
+        let opened = match found {
+            Ok(Some(dir)) => return Ok((dir, Made::Existed)),
+            Ok(None) => open_made(host, parent, name, attempts),
+            Err(e) => Err(e),
+        };
         use io::ErrorKind::{AlreadyExists, NotFound};
         match opened {
-            Ok(dir) => return Ok((dir, Made::Created)),
+            Ok(dir) => return Ok((dir, Made::Created(attempts))),
             // Somebody made it, or pruned it while it was empty.
             Err(e) if matches!(e.kind(), AlreadyExists | NotFound) && attempt < PRUNED_ATTEMPTS => {
             }
             Err(e) => return Err(WriteError { attempts, ..failed(e) }),
         }
     }
+}
+
+/// Steps 2 to 4 for a directory that was made here.
+fn open_made<H: WriteHost>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    attempts: Attempts,
+) -> io::Result<H::Dir> {
+    if DIR_MODE & host.umask() != 0 {
+        host.set_dir_mode(parent, name.as_ref(), DIR_MODE)?;
+    }
+    open_checked(host, parent, name, Made::Created(attempts))
 }
 
 /// Steps 3 and 4: handle and check.
@@ -165,7 +180,7 @@ fn check<H: Host>(host: &H, parent: &H::Dir, stat: &Stat, made: Made) -> io::Res
         }
         // Where there are users there are modes. A mode that was taken over from the parent, as the
         // set-group-id bit is, does no harm.
-        if made == Made::Created && stat.mode & 0o777 != DIR_MODE {
+        if matches!(made, Made::Created(_)) && stat.mode & 0o777 != DIR_MODE {
             return refuse(format!("it was made with mode {:04o}", stat.mode & 0o7777));
         }
     }
@@ -184,7 +199,7 @@ pub fn create_durable<H: WriteHost>(
     retry: &RetryPolicy,
 ) -> Result<(H::Dir, Made), WriteError> {
     let (dir, made) = create(host, parent, name, retry)?;
-    if made == Made::Created {
+    if matches!(made, Made::Created(_)) {
         host.sync_dir(parent)
             .map_err(|e| WriteError::of(host, parent, Step::FlushDirectory, name, e))?;
     }

@@ -17,7 +17,7 @@ use std::io;
 
 use super::atomic::{FILE_MODE, Step, WriteError, is_capacity};
 use super::host::{Part, ReadError, WriteHost};
-use super::retry::Attempts;
+use super::retry::{Attempts, RetryPolicy};
 
 /// Where a full log is moved; what was there before is replaced.
 pub fn rotated_name(name: &str) -> String {
@@ -53,8 +53,9 @@ pub fn append<H: WriteHost>(
     match host.read_at(dir, name.as_ref(), Part::Tail(1)) {
         Ok(tail) if tail.stat.bytes + line.len() as u64 >= max_bytes => {
             let aside = rotated_name(name);
-            host.rename(dir, name.as_ref(), dir, aside.as_ref())
-                .map_err(|e| fail(Step::Rename, e))?;
+            let (moved, attempts) = RetryPolicy::default()
+                .run(host, || host.rename(dir, name.as_ref(), dir, aside.as_ref()));
+            moved.map_err(|e| WriteError { attempts, ..fail(Step::Rename, e) })?;
             fresh = true;
         }
         Ok(tail) if tail.bytes.last().is_some_and(|b| *b != b'\n') => text.push('\n'),

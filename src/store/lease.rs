@@ -42,6 +42,7 @@ use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{FileKind, Host, Part, ReadError, WriteHost};
 use super::lock_dir::{self, failed};
 use super::locks;
+use super::retry::{Attempts, RetryPolicy};
 
 /// Times that the rename is tried when others come in between. Facts K-6.
 const MAX_ATTEMPTS: u32 = 4;
@@ -217,29 +218,27 @@ fn contend<H: WriteHost>(
             _ => None,
         };
         match next(id, &state, staleness) {
-            Acquisition::Take => match host.rename(root, candidate.as_ref(), root, id.as_ref()) {
-                Ok(()) => return Ok(()),
-                Err(e) if is_taken(&e) => {
-                    refusal = Some(AcquireError::Blocked {
-                        id: id.to_owned(),
-                        why: "its directory has no owner record".to_owned(),
-                    });
+            Acquisition::Take => {
+                let (moved, attempts) = RetryPolicy::default()
+                    .run(host, || host.rename(root, candidate.as_ref(), root, id.as_ref()));
+                match moved {
+                    Ok(()) => return Ok(()),
+                    Err(e) if is_taken(&e) => {
+                        refusal = Some(AcquireError::Blocked {
+                            id: id.to_owned(),
+                            why: "its directory has no owner record".to_owned(),
+                        });
+                    }
+                    Err(e) => return Err(not_renamed(host, root, id, e, attempts)),
                 }
-                Err(e) => {
-                    return Err(failed(host, root, Step::Rename, id, e)
-                        .below(layout::LEASES_DIR)
-                        .into());
-                }
-            },
+            }
             Acquisition::Reclaim { tombstone } => {
-                match lock_rename(host, root, id, &tombstone) {
+                let (moved, attempts) =
+                    RetryPolicy::default().run(host, || lock_rename(host, root, id, &tombstone));
+                match moved {
                     Ok(()) => set_aside.push(tombstone),
                     Err(e) if is_taken(&e) || e.kind() == io::ErrorKind::NotFound => {}
-                    Err(e) => {
-                        return Err(failed(host, root, Step::Rename, id, e)
-                            .below(layout::LEASES_DIR)
-                            .into());
-                    }
+                    Err(e) => return Err(not_renamed(host, root, id, e, attempts)),
                 }
                 refusal = held(state, "its tombstone is taken");
             }
@@ -258,6 +257,17 @@ fn contend<H: WriteHost>(
         id: id.to_owned(),
         why: "its owner changed each time it was read".to_owned(),
     }))
+}
+
+fn not_renamed<H: WriteHost>(
+    host: &H,
+    root: &H::Dir,
+    id: &str,
+    e: io::Error,
+    attempts: Attempts,
+) -> AcquireError {
+    let e = failed(host, root, Step::Rename, id, e).below(layout::LEASES_DIR);
+    WriteError { attempts, ..e }.into()
 }
 
 fn held(state: LeaseState, why: &'static str) -> Option<AcquireError> {
@@ -282,7 +292,8 @@ fn next(id: &str, state: &LeaseState, staleness: Option<Staleness>) -> Acquisiti
 /// tombstone that has its record still refuses, because it is not empty.
 fn lock_rename<H: WriteHost>(host: &H, root: &H::Dir, from: &str, to: &str) -> io::Result<()> {
     match host.rename_new(root, from.as_ref(), root, to.as_ref()) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+        // On Windows access denied says that the directory is held, and to refuse is no problem.
+        Err(e) if cfg!(unix) && e.kind() == io::ErrorKind::PermissionDenied => {
             host.rename(root, from.as_ref(), root, to.as_ref())
         }
         other => other,
@@ -297,7 +308,7 @@ fn is_taken(e: &io::Error) -> bool {
             | io::ErrorKind::DirectoryNotEmpty
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory
-    ) || cfg!(windows) && e.kind() == io::ErrorKind::PermissionDenied
+    )
 }
 
 fn new_owner<H: WriteHost>(host: &H, request: &LeaseRequest<'_>, path: &Path) -> LeaseOwner {

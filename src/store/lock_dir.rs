@@ -50,7 +50,7 @@ pub(super) fn ensure<H: WriteHost>(
     parent: &H::Dir,
     name: &str,
 ) -> Result<H::Dir, WriteError> {
-    let (dir, _) = directory::create(host, parent, name, &RetryPolicy::never())?;
+    let (dir, _) = directory::create(host, parent, name, &RetryPolicy::default())?;
     host.sync_dir(parent).map_err(|e| failed(host, parent, Step::FlushDirectory, name, e))?;
     Ok(dir)
 }
@@ -58,7 +58,8 @@ pub(super) fn ensure<H: WriteHost>(
 /// Makes a directory with mode 0700. A umask that takes bits of the owner is overruled: without them
 /// not even the owner could open it.
 fn create_private<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> io::Result<()> {
-    host.create_dir(parent, name.as_ref(), DIR_MODE)?;
+    let make = || host.create_dir(parent, name.as_ref(), DIR_MODE);
+    RetryPolicy::default().run(host, make).0?;
     if DIR_MODE & host.umask() != 0 {
         host.set_dir_mode(parent, name.as_ref(), DIR_MODE)?;
     }
@@ -115,8 +116,9 @@ pub(super) fn discard<H: WriteHost>(
     name: &str,
     private: &str,
 ) -> Result<Option<io::Error>, WriteError> {
-    host.rename(parent, name.as_ref(), parent, private.as_ref())
-        .map_err(|e| failed(host, parent, Step::Rename, name, e))?;
+    let (moved, attempts) = RetryPolicy::default()
+        .run(host, || host.rename(parent, name.as_ref(), parent, private.as_ref()));
+    moved.map_err(|e| WriteError { attempts, ..failed(host, parent, Step::Rename, name, e) })?;
     host.sync_dir(parent).map_err(|e| failed(host, parent, Step::FlushDirectory, name, e))?;
     Ok(remove_tree(host, parent, private).err())
 }

@@ -267,9 +267,8 @@ fn move_to_public<H: WriteHost>(
     names: &ResultNames,
     retry: &RetryPolicy,
 ) -> Result<Place, WriteError> {
-    let (renamed, attempts) = retry.run(host, None, || {
-        host.rename(pending, names.entry.as_ref(), results, names.file.as_ref())
-    });
+    let (renamed, attempts) = retry
+        .run(host, || host.rename(pending, names.entry.as_ref(), results, names.file.as_ref()));
     if let Err(e) = renamed {
         let why = read::plain(&e);
         return match place_now(host, results, pending, names) {

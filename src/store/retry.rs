@@ -3,15 +3,19 @@
 //! On Windows a virus scanner or a reader without delete sharing makes a rename fail for a while, so
 //! directory creation and rename are tried ten times over 7.885 s. Elsewhere such an error is a real
 //! refusal and one attempt is made, unless somebody asked for more (network file systems).
-//! Facts W-10 to W-15, Z-7. Spec: RS-RETRY-01 to RS-RETRY-06.
+//! Facts W-10 to W-15, Z-7. Spec: RS-RETRY-01 to RS-RETRY-07.
 //!
 //! The number of attempts never depends on the budget: a smaller budget shortens the waits, from the
-//! back, so that code which counts attempts behaves the same. A deadline of the caller does end the
-//! attempts, because waiting past it helps nobody.
+//! back, so that code which counts attempts behaves the same. The budget of the environment is asked
+//! for when the first wait is due, so every policy keeps it, also one that nobody passed in. A deadline
+//! of the caller does end the attempts, because waiting past it helps nobody: the last wait is cut to
+//! end at the deadline, and one more attempt is made there.
+//!
+//! Nothing is kept between two calls, and a crash while waiting leaves what stood before the attempt.
 
 use std::io;
 
-use super::host::WriteHost;
+use super::host::{Host, WriteHost};
 
 /// Waits between the attempts, in ms. Ten attempts in all.
 pub const LADDER_MS: [u64; 9] = [10, 25, 50, 100, 200, 500, 1000, 2000, 4000];
@@ -28,6 +32,7 @@ pub const BUDGET_VARIABLES: [&str; 3] = [
 pub struct RetryPolicy {
     waits_ms: [u64; 9],
     enabled: bool,
+    deadline_ms: Option<i64>,
 }
 
 /// A value of a budget variable that is not a whole number of milliseconds.
@@ -57,22 +62,22 @@ pub struct Attempts {
 impl Default for RetryPolicy {
     /// The full ladder, on Windows only.
     fn default() -> Self {
-        Self { waits_ms: LADDER_MS, enabled: cfg!(windows) }
+        Self { enabled: cfg!(windows), ..Self::always() }
     }
 }
 
 impl RetryPolicy {
     /// One attempt.
     pub fn never() -> Self {
-        Self { waits_ms: LADDER_MS, enabled: false }
+        Self { enabled: false, ..Self::always() }
     }
 
     /// The full ladder, on any system.
     pub fn always() -> Self {
-        Self { waits_ms: LADDER_MS, enabled: true }
+        Self { waits_ms: LADDER_MS, enabled: true, deadline_ms: None }
     }
 
-    /// The same within a total budget, spent from the front of the ladder.
+    /// The same within a total budget, spent from the front of the ladder. The number of waits stays.
     #[must_use]
     pub fn within(mut self, budget_ms: u64) -> Self {
         let mut left = budget_ms;
@@ -83,21 +88,44 @@ impl RetryPolicy {
         self
     }
 
-    /// The default policy, clamped by the first budget variable that is set and not blank.
+    /// The same with no attempt after an instant, ms since the epoch. Of two deadlines the earlier one
+    /// counts. The first attempt is made in any case.
+    #[must_use]
+    pub fn until(mut self, deadline_ms: i64) -> Self {
+        self.deadline_ms = Some(self.deadline_ms.map_or(deadline_ms, |d| d.min(deadline_ms)));
+        self
+    }
+
+    /// The same within the first budget variable that is set and not blank.
+    ///
+    /// [`RetryPolicy::run`] does this by itself when the first wait is due. Who calls it at the start
+    /// learns of a bad value before anything depends on it.
     ///
     /// # Errors
-    /// [`BudgetError`] when its value is not a whole number.
-    pub fn from_env<H: WriteHost>(host: &H) -> Result<Self, BudgetError> {
+    /// [`BudgetError`] when its value is not a whole number of ms, 0 or more.
+    pub fn within_env<H: Host>(self, host: &H) -> Result<Self, BudgetError> {
         for variable in BUDGET_VARIABLES {
             let Some(value) = host.env(variable) else { continue };
             let text = value.to_string_lossy();
             if text.trim().is_empty() {
                 continue;
             }
-            let budget = text.trim().parse().map_err(|_| BudgetError { variable })?;
-            return Ok(Self::default().within(budget));
+            // A number that does not fit is larger than the ladder in any case.
+            let digits = text.trim();
+            if !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(BudgetError { variable });
+            }
+            return Ok(self.within(digits.parse().unwrap_or(u64::MAX)));
         }
-        Ok(Self::default())
+        Ok(self)
+    }
+
+    /// The default within the budget of the environment.
+    ///
+    /// # Errors
+    /// As [`RetryPolicy::within_env`].
+    pub fn from_env<H: Host>(host: &H) -> Result<Self, BudgetError> {
+        Self::default().within_env(host)
     }
 
     /// The waits between attempts, in ms; empty when one attempt is made.
@@ -106,40 +134,66 @@ impl RetryPolicy {
     }
 
     /// Calls `attempt` until it succeeds, fails for another reason, or the ladder or the deadline
-    /// ends. Returns the last result and what it took.
+    /// ends. Returns the last result and what it took. A bad budget variable ends the attempts at the
+    /// first wait, and the error says so besides its cause.
     pub fn run<H: WriteHost, T>(
         &self,
         host: &H,
-        deadline_ms: Option<i64>,
         mut attempt: impl FnMut() -> io::Result<T>,
     ) -> (io::Result<T>, Attempts) {
-        let mut spent = Attempts::default();
-        let mut waits = self.waits_ms().iter();
-        loop {
-            spent.made += 1;
-            let result = attempt();
-            let again = matches!(&result, Err(e) if is_transient(e));
-            let Some(wait) = waits.next().filter(|_| again) else { return (result, spent) };
-            let late = deadline_ms.is_some_and(|deadline| {
-                host.now_ms().saturating_add(i64::try_from(*wait).unwrap_or(i64::MAX)) > deadline
-            });
-            if late {
-                return (result, spent);
-            }
-            host.wait_ms(*wait);
-            spent.waited_ms += wait;
+        let mut spent = Attempts { made: 1, waited_ms: 0 };
+        let mut result = attempt();
+        if !self.enabled || !is_held(&result) {
+            return (result, spent);
         }
+        let clamped = match self.within_env(host) {
+            Ok(policy) => policy,
+            Err(bad) => {
+                let told = |e: io::Error| {
+                    io::Error::new(e.kind(), format!("{e}; not tried again, because {bad}"))
+                };
+                return (result.map_err(told), spent);
+            }
+        };
+        for wait in clamped.waits_ms {
+            let left = self.deadline_ms.map(|deadline| deadline.saturating_sub(host.now_ms()));
+            if left.is_some_and(|left| left <= 0) {
+                break;
+            }
+            let wait = left.map_or(wait, |left| wait.min(left.unsigned_abs()));
+            // A spent budget leaves attempts without a wait between them.
+            if wait > 0 {
+                host.wait_ms(wait);
+                spent.waited_ms += wait;
+            }
+            spent.made += 1;
+            result = attempt();
+            if !is_held(&result) {
+                break;
+            }
+        }
+        (result, spent)
     }
 }
+
+fn is_held<T>(result: &io::Result<T>) -> bool {
+    matches!(result, Err(e) if is_transient(e))
+}
+
+/// Codes of Windows that [`is_transient`] knows: access denied, sharing violation, lock violation, busy.
+#[cfg(windows)]
+const HELD_CODES: [i32; 4] = [5, 32, 33, 170];
 
 /// Whether another program may only be holding the file: access denied, busy, sharing violation or
 /// lock violation. Facts W-12.
 pub fn is_transient(e: &io::Error) -> bool {
-    if cfg!(windows) {
-        // ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION, ERROR_LOCK_VIOLATION, ERROR_BUSY
-        return matches!(e.raw_os_error(), Some(5 | 32 | 33 | 170))
-            || matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy);
+    // Two of the codes have no kind of their own.
+    #[cfg(windows)]
+    if e.raw_os_error().is_some_and(|code| HELD_CODES.contains(&code)) {
+        return true;
     }
-    // EACCES and EPERM have one kind; EBUSY has its own.
-    matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy)
+    // A refusal of our own has no code of the system, and waiting does not change it. EACCES and EPERM
+    // have one kind; EBUSY has its own.
+    e.raw_os_error().is_some()
+        && matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy)
 }

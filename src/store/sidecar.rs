@@ -5,7 +5,8 @@
 //! 2. refuse what cannot be kept: not an object, duplicate or undecodable keys;
 //! 3. ask the caller for its patch, with the decoded document at hand;
 //! 4. make the new text: the patched members, every other byte as it was;
-//! 5. look at the file again: if inode, size or time differ from what was read, start over;
+//! 5. look at the file again: if inode, size or time differ from what was read, start over; where
+//!    files have no inode, read it again and compare the bytes;
 //! 6. replace it (see [`atomic`]).
 //!
 //! No lock of the protocol protects a status (facts Z-20), so a foreign writer can still come between
@@ -125,8 +126,7 @@ pub fn patch<H: WriteHost>(
         if text.as_bytes() == bytes {
             return Ok(Patched::Kept);
         }
-        let unchanged = host.stat_at(dir, name.as_ref()).is_ok_and(|now| now.is_same_as(&stat));
-        if !unchanged {
+        if !is_unchanged(host, dir, name, &bytes, &stat) {
             continue;
         }
         let options = options.target(Target::Known(stat.mode));
@@ -160,6 +160,16 @@ pub fn patch_locked<H: WriteHost>(
         Err(e @ LockError::Contended { .. }) => return Err(PatchError::Locked(e)),
     };
     patch(locks.host(), dir, name, limit_bytes, options, decide)
+}
+
+/// Step 5.
+fn is_unchanged<H: Host>(host: &H, dir: &H::Dir, name: &str, bytes: &[u8], stat: &Stat) -> bool {
+    if stat.is_numbered() {
+        return host.stat_at(dir, name.as_ref()).is_ok_and(|now| now.is_same_as(stat));
+    }
+    // Another writer's text of the same length, within one tick of the clock, has the same look.
+    let again = host.read_at(dir, name.as_ref(), Part::All(stat.bytes));
+    again.is_ok_and(|now| now.stat.is_same_as(stat) && now.bytes == bytes)
 }
 
 fn read<H: Host>(

@@ -38,6 +38,7 @@ use super::atomic::{self, Durability, Options, Step, WriteError};
 use super::claim;
 use super::host::{FileKind, Host, Part, ReadError, WriteHost};
 use super::lock_dir::{self, failed};
+use super::retry::RetryPolicy;
 use super::sidecar::{self, Decision, PatchError};
 
 /// What a run says about itself.
@@ -230,14 +231,16 @@ fn put_in_place<H: WriteHost>(
     let name = slot_name(owner.slot);
     let private = format!(".{name}.candidate-{}", owner.reservation_token);
     lock_dir::build(host, pool, &private, &written::slot_owner(owner))?;
-    if let Err(e) = host.rename_new(pool, private.as_ref(), pool, name.as_ref()) {
+    let (moved, attempts) = RetryPolicy::default()
+        .run(host, || host.rename_new(pool, private.as_ref(), pool, name.as_ref()));
+    if let Err(e) = moved {
         let cleanup = lock_dir::remove_tree(host, pool, &private).err();
         let taken = [io::ErrorKind::AlreadyExists, io::ErrorKind::DirectoryNotEmpty];
         if taken.contains(&e.kind()) {
             return Ok(false);
         }
         let e = failed(host, pool, Step::Rename, &name, e);
-        return Err(WriteError { cleanup, ..e }.into());
+        return Err(WriteError { attempts, cleanup, ..e }.into());
     }
     if let Err(e) = host.sync_dir(pool) {
         let e = failed(host, pool, Step::FlushDirectory, &name, e);

@@ -19,6 +19,7 @@ mod markers;
 mod proof;
 mod publish;
 mod reserve;
+mod retry;
 mod sidecar;
 mod slot;
 mod states;

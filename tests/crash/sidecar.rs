@@ -62,6 +62,25 @@ fn a_file_that_changes_underneath_is_read_again() {
 }
 
 #[test]
+fn where_files_have_no_number_another_text_of_the_same_look_is_seen() {
+    let host = FaultHost::new();
+    host.without_numbers();
+    put(&host, OLD);
+    let times = Cell::new(0);
+    // As long, and written within the same tick of the clock.
+    let changed = OLD.replace("1e400", "1e399");
+    let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| {
+        times.set(times.get() + 1);
+        if times.get() == 1 {
+            put(&host, &changed);
+        }
+        to_failed()
+    });
+    assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "{done:?}");
+    assert_eq!(content(&host), NEW.replace("1e400", "1e399"), "the other writer's change is kept");
+}
+
+#[test]
 fn a_file_that_never_rests_is_contended_and_left_alone() {
     let host = FaultHost::new();
     put(&host, OLD);

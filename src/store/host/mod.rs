@@ -84,7 +84,7 @@ pub struct Stat {
     pub uid: u32,
     /// Size in bytes.
     pub bytes: u64,
-    /// Device and inode; zeros where the platform has none.
+    /// Device and inode; zeros where the platform tells none.
     pub id: (u64, u64),
     /// Modification time, ms since the epoch.
     pub mtime_ms: i64,
@@ -93,7 +93,13 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Whether two observations are of the same unchanged file.
+    /// Whether the file has a number of its own. Where it has none, a file that was replaced by one of
+    /// the same length within one tick of the clock looks the same: compare the bytes as well.
+    pub fn is_numbered(&self) -> bool {
+        self.id != (0, 0)
+    }
+
+    /// Whether two observations are of the same unchanged file, as far as its [`Stat`] tells.
     pub fn is_same_as(&self, other: &Self) -> bool {
         self.id == other.id && self.bytes == other.bytes && self.stamp_ns == other.stamp_ns
     }

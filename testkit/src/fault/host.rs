@@ -44,6 +44,7 @@ struct World {
     on_probe: Option<(usize, Interloper)>,
     locked: BTreeSet<NodeId>,
     room_bytes: Option<u64>,
+    numbered: bool,
 }
 
 /// What another process does at one moment of an operation.
@@ -78,6 +79,7 @@ impl FaultHost {
             on_probe: None,
             locked: BTreeSet::new(),
             room_bytes: None,
+            numbered: true,
         };
         let system = SystemFacts {
             host: "host-a".to_owned(),
@@ -152,6 +154,11 @@ impl FaultHost {
     /// Only the contents of files that have a name take space.
     pub fn set_room_bytes(&self, room_bytes: Option<u64>) {
         self.world().room_bytes = room_bytes;
+    }
+
+    /// Makes this a system whose files have no number, as Windows is for the standard library.
+    pub fn without_numbers(&self) {
+        self.world().numbered = false;
     }
 
     /// Sets an environment variable.
@@ -263,7 +270,7 @@ impl World {
             Node::Dir { mode, mtime_ms, .. } => (FileKind::Directory, *mode, 0, *mtime_ms),
         };
         let ns = i128::from(mtime_ms) * 1_000_000;
-        let id = (1, node as u64);
+        let id = if self.numbered { (1, node as u64) } else { (0, 0) };
         Stat { kind, mode, uid: 1000, bytes, id, mtime_ms, stamp_ns: (ns, ns) }
     }
 
