@@ -38,3 +38,7 @@ fuzz seconds="600":
 # Licences, advisories and sources of the dependencies; needs cargo-deny.
 deny:
     cargo deny check
+
+# Lint, build and file tests for Windows, under Wine where there is no Windows.
+windows:
+    tests/windows/run

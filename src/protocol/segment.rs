@@ -137,7 +137,7 @@ fn is_portable(encoded: &str) -> bool {
 }
 
 /// Whether the part before the first dot is a Windows device name, in any case.
-fn starts_with_device_name(name: &str) -> bool {
+pub(crate) fn starts_with_device_name(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let numbered =
         |prefix| stem.strip_prefix(prefix).is_some_and(|n| matches!(n.as_bytes(), [b'1'..=b'9']));

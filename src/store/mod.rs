@@ -66,7 +66,9 @@ pub mod sidecar;
 pub mod slot;
 mod snapshot;
 
-pub use host::{Host, RealHost, WriteHost};
+#[cfg(any(unix, windows))]
+pub use host::RealHost;
+pub use host::{Host, WriteHost};
 pub use open::{Opened, RunsRoot, Store, StoreProblem};
 pub use routes::{RoutedChild, Routes};
 pub use snapshot::{Depth, Snapshot};

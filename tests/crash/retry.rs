@@ -1,7 +1,7 @@
 //! Trying again while another program holds a file: how often, how long, and what the caller is told.
 //!
 //! The host in memory makes each attempt fail as the system would, and only a wait moves its clock, so
-//! the times are exact.
+//! the times are exact. On Windows the same is seen with real files (`tests/windows`).
 //! Spec: RS-RETRY-01 to RS-RETRY-07; facts W-10 to W-15.
 
 use std::io;

@@ -1,4 +1,5 @@
-//! The system's advisory file lock: the one module that names `fs2`.
+//! The system's file lock, and the room of a file system where nothing nearer tells it: the one module
+//! that names `fs2`.
 //!
 //! The lock belongs to the open file, not to the process: two openings exclude each other, also within
 //! one process, and a process that dies lets go. The functions of the trait are called by their path:
@@ -25,4 +26,11 @@ pub(super) fn try_lock(file: &File) -> io::Result<bool> {
 /// Lets go of the lock.
 pub(super) fn unlock(file: &File) -> io::Result<()> {
     fs2::FileExt::unlock(file)
+}
+
+/// Room on the file system of a path.
+#[cfg(windows)]
+pub(super) fn space(path: &std::path::Path) -> Option<super::Space> {
+    let fs = fs2::statvfs(path).ok()?;
+    Some(super::Space { free_bytes: fs.available_space(), total_bytes: fs.total_space() })
 }

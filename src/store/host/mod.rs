@@ -9,7 +9,8 @@
 //! so a directory that is renamed away keeps answering for itself.
 //!
 //! [`RealHost`] is the only implementation that touches the system; only it and its platform files
-//! may call the standard library for effects.
+//! may call the standard library for effects. It exists on Unix and on Windows. Elsewhere the library
+//! works with a host that its user brings.
 //! Spec: RS-READ-11.
 
 use std::ffi::{OsStr, OsString};
@@ -19,24 +20,28 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::process::{ProcessSeen, SystemFacts};
 
-#[cfg(all(unix, not(target_os = "linux")))]
+#[cfg(all(any(unix, windows), not(target_os = "linux")))]
 mod chance;
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(unix)]
+#[cfg(any(unix, windows))]
 mod lock;
-#[cfg(not(unix))]
-mod portable;
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
 mod unix_write;
+#[cfg(windows)]
+mod windows;
+#[cfg(any(windows, test))]
+mod windows_name;
+#[cfg(windows)]
+mod windows_write;
 mod write;
 
-#[cfg(not(unix))]
-pub use portable::RealHost;
 #[cfg(unix)]
 pub use unix::RealHost;
+#[cfg(windows)]
+pub use windows::RealHost;
 pub use write::{Space, WriteHost};
 
 /// What kind of thing a name is, without following a link.
@@ -88,7 +93,8 @@ pub struct Stat {
     pub id: (u64, u64),
     /// Modification time, ms since the epoch.
     pub mtime_ms: i64,
-    /// Modification and change time in ns, for telling whether anything changed.
+    /// Modification and change time in ns, for telling whether anything changed. On Windows the
+    /// second one is the time of creation.
     pub stamp_ns: (i128, i128),
 }
 
