@@ -4,7 +4,10 @@
 //! stands in for may still tell its own, and nobody else may. Spec: RS-RMW-06; facts T-13, T-14,
 //! CW-53.
 
+use super::open::Open;
+use super::proof::{OBSERVER_UNAVAILABLE, Proof, ProofReason};
 use super::state::RunState;
+use super::status::StatusView;
 
 /// Who wants to write an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,37 @@ pub enum Author<'a> {
     Recoverer,
 }
 
+/// What a launcher that records a failure may set. Facts S-2, §4.8.
+const OF_LAUNCHER: [&str; 7] =
+    ["runId", "sessionId", "completionOwnerId", "state", "lastUpdate", "error", "processTerminal"];
+
+/// What a repairer may set. Facts §8.3, §8.4.
+const OF_RECOVERER: [&str; 8] = [
+    "state",
+    "steps",
+    "lastUpdate",
+    "endedAt",
+    "error",
+    "processTerminal",
+    "activityState",
+    "displayDismissedAt",
+];
+
+impl Author<'_> {
+    /// Whether the author may set this member of a status that is there.
+    ///
+    /// The runner owns the file from the commit point on; what others put into it is kept because it
+    /// patches, not because it may not set it.
+    /// Spec: RS-RUN-04, RS-ROLE-01.
+    pub fn owns(self, member: &str) -> bool {
+        match self {
+            Self::Runner { .. } => true,
+            Self::Launcher => OF_LAUNCHER.contains(&member),
+            Self::Recoverer => OF_RECOVERER.contains(&member),
+        }
+    }
+}
+
 /// The account that is on disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Recorded<'a> {
@@ -29,6 +63,26 @@ pub struct Recorded<'a> {
     pub repaired: bool,
     /// The runner instance that the record names, if it names one.
     pub instance: Option<&'a str>,
+}
+
+impl<'a> Recorded<'a> {
+    /// The account of a status. `beside` is the instance that the files beside it name: a repairer
+    /// writes a placeholder over the one in the status (facts Q-22).
+    pub fn of(status: &'a StatusView, beside: Option<&'a str>) -> Self {
+        let overlay = status.overlay.as_ref().and_then(|read| read.as_ref().ok());
+        Self {
+            state: status.known_state(),
+            repaired: overlay.is_some_and(is_of_a_repairer),
+            instance: status.overlay_instance().or(beside),
+        }
+    }
+}
+
+/// Whether a repairer put this proof into a status. Facts Q-22, Q-32.
+fn is_of_a_repairer(proof: &Proof) -> bool {
+    let repair = [ProofReason::StaleRepair, ProofReason::ObserverUnavailable];
+    proof.instance_id == OBSERVER_UNAVAILABLE
+        || proof.reason.as_ref().and_then(Open::known).is_some_and(|why| repair.contains(&why))
 }
 
 /// Why an account is refused.
@@ -131,6 +185,30 @@ mod tests {
             may_write(&recorded(RunState::Paused, false), RUNNER, RunState::Stopped),
             Ok(())
         );
+    }
+
+    #[test]
+    fn an_account_of_a_repairer_is_known_by_its_proof() {
+        let status = |overlay: &str| {
+            let text = format!(r#"{{"state":"failed","processTerminal":{overlay}}}"#);
+            StatusView::read(&crate::protocol::Document::parse(&text).expect("JSON"))
+        };
+        let placeholder = status(
+            r#"{"version":1,"state":"unknown","runId":"r","runnerProcessInstanceId":"observer-unavailable","reason":"observer-unavailable"}"#,
+        );
+        let found = Recorded::of(&placeholder, Some("i"));
+        assert_eq!((found.repaired, found.instance), (true, Some("i")), "the sidecar knows better");
+        let own =
+            status(r#"{"version":1,"state":"pending","runId":"r","runnerProcessInstanceId":"j"}"#);
+        let found = Recorded::of(&own, Some("i"));
+        assert_eq!((found.repaired, found.instance), (false, Some("j")), "the status comes first");
+    }
+
+    #[test]
+    fn each_author_sets_its_own_members_only() {
+        assert!(RUNNER.owns("anything") && !Author::Launcher.owns("steps"));
+        assert!(Author::Launcher.owns("error") && !Author::Launcher.owns("endedAt"));
+        assert!(Author::Recoverer.owns("steps") && !Author::Recoverer.owns("pid"));
     }
 
     #[test]

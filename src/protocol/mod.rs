@@ -47,6 +47,7 @@ pub mod temp_name;
 pub mod temp_root;
 pub mod verdict;
 pub mod written;
+pub mod written_status;
 
 pub use document::Document;
 pub use error::DecodeError;

@@ -283,6 +283,57 @@ fn judge_present(
     }
 }
 
+/// A process as its own host knows it, for a record that somebody else will judge.
+///
+/// Readers take the pid from any record; the rest is what lets them tell the process from a later one
+/// of the same number (facts Z-30). The existing readers ignore what they do not know.
+/// Spec: RS-RUN-05.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessRecord {
+    /// Its number on this host, in this pid namespace.
+    pub pid: i64,
+    /// This host, unless it has no name.
+    pub host: Option<String>,
+    /// The pid namespace that the number belongs to.
+    pub pid_namespace: Option<String>,
+    /// Identity beyond the number.
+    pub identity: RecordedIdentity,
+}
+
+impl ProcessRecord {
+    /// What this system shows at `pid`. It is about the right process only while the number cannot have
+    /// changed hands: for the own process, and for a child that nobody has waited for yet.
+    pub fn of(pid: i64, seen: &ProcessSeen, system: &SystemFacts) -> Self {
+        Self {
+            pid,
+            host: Some(system.host.clone()).filter(|host| !host.is_empty()),
+            pid_namespace: system.pid_namespace.clone(),
+            identity: RecordedIdentity {
+                start_identity: seen.start_identity.clone(),
+                boot_id: system.boot_id.clone(),
+                pidfd_inode: seen.pidfd_inode,
+            },
+        }
+    }
+
+    /// Its members in a status, with the JSON text of each; `None` for what is not known. A writer that
+    /// replaces one process by another has to replace all of them: the old identity beside the new
+    /// number would make a live process look reused.
+    pub fn members(&self) -> [(&'static str, Option<String>); 6] {
+        let text = |text: &Option<String>| text.as_deref().map(super::written::string);
+        let inode = self.identity.pidfd_inode.map(|inode| inode.to_string());
+        [
+            ("pid", Some(self.pid.to_string())),
+            ("pidNamespaceScope", text(&self.pid_namespace)),
+            ("hostname", text(&self.host)),
+            ("processStartIdentity", text(&self.identity.start_identity)),
+            ("bootId", text(&self.identity.boot_id)),
+            // Text, because an inode may exceed what every reader's numbers hold.
+            ("pidfdInode", text(&inode)),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ use super::raw::Raw;
 use super::slot::SlotOwner;
 
 /// Pretty JSON with two spaces and no newline at the end.
-fn pretty(value: &impl Serialize) -> String {
+pub(super) fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain members always serialize")
 }
 
@@ -306,35 +306,87 @@ pub fn proof(proof: &Proof, session: Option<(&str, CanonicalSession)>) -> String
     })
 }
 
+/// A proof before anything was observed, or when nothing was started. Facts §5.3, §4.8.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PreparedText<'a> {
+pub(super) struct PreparedProof<'a> {
     version: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<&'a str>,
+    state: &'a str,
     run_id: &'a str,
     runner_process_instance_id: &'a str,
+}
+
+impl<'a> PreparedProof<'a> {
+    pub(super) fn pending(run_id: &'a str, runner_process_instance_id: &'a str) -> Self {
+        Self::of("pending", run_id, runner_process_instance_id)
+    }
+
+    fn of(state: &'a str, run_id: &'a str, runner_process_instance_id: &'a str) -> Self {
+        debug_assert!(
+            runner_process_instance_id != OBSERVER_UNAVAILABLE,
+            "the placeholder names no runner"
+        );
+        Self { version: 1, state, run_id, runner_process_instance_id }
+    }
+}
+
+/// The proof before anything was observed. Facts §5.3.
+pub fn pending_proof(run_id: &str, instance_id: &str) -> String {
+    pretty(&PreparedProof::pending(run_id, instance_id))
+}
+
+/// The proof of a run that was never started, for its status only. Facts §4.8.
+pub fn not_started_proof(run_id: &str, instance_id: &str) -> String {
+    pretty(&PreparedProof::of("not-started", run_id, instance_id))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EmptyCandidate<'a> {
+    version: u8,
+    run_id: &'a str,
+    runner_process_instance_id: &'a str,
+    writers: Nothing,
     #[serde(skip_serializing_if = "Option::is_none")]
-    writers: Option<Nothing>,
+    expected_writers: Option<ZeroCounts>,
 }
 
 /// An empty object.
 #[derive(Serialize)]
 struct Nothing {}
 
-/// The proof before anything was observed. Facts §5.3.
-pub fn pending_proof(run_id: &str, instance_id: &str) -> String {
-    debug_assert!(instance_id != OBSERVER_UNAVAILABLE, "the placeholder names no runner");
-    let state = Some("pending");
-    let runner_process_instance_id = instance_id;
-    pretty(&PreparedText { version: 1, state, run_id, runner_process_instance_id, writers: None })
+/// That no step has a writer: a zero for each of so many steps, in their order.
+struct ZeroCounts(usize);
+
+impl Serialize for ZeroCounts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map((0..self.0).map(|step| (step.to_string(), 0)))
+    }
 }
 
 /// The launcher's candidate: no writers and no counts, which proves nothing. Facts P-1.
 pub fn initial_candidate(run_id: &str, instance_id: &str) -> String {
-    let writers = Some(Nothing {});
-    let runner_process_instance_id = instance_id;
-    pretty(&PreparedText { version: 1, state: None, run_id, runner_process_instance_id, writers })
+    empty_candidate(run_id, instance_id, None)
+}
+
+/// The candidate of a run that was never started: for each step that there was no writer. Facts §4.8.
+pub fn failed_candidate(run_id: &str, instance_id: &str, steps: usize) -> String {
+    empty_candidate(run_id, instance_id, Some(ZeroCounts(steps)))
+}
+
+/// The counts of [`failed_candidate`], for a candidate that is there already.
+pub fn zero_counts(steps: usize) -> String {
+    pretty(&ZeroCounts(steps))
+}
+
+fn empty_candidate(run_id: &str, instance_id: &str, counts: Option<ZeroCounts>) -> String {
+    pretty(&EmptyCandidate {
+        version: 1,
+        run_id,
+        runner_process_instance_id: instance_id,
+        writers: Nothing {},
+        expected_writers: counts,
+    })
 }
 
 /// The event that tells of a proof, as one line without its newline. Facts §3.8.
@@ -382,6 +434,11 @@ pub fn wait_event(run_id: &str, now_ms: i64, file: &str, what: &WaitText<'_>) ->
     format!(
         r#"{{"type":"runstore.write.{word}","ts":{now_ms},"runId":{run_id},"file":{file},{rest}}}"#
     )
+}
+
+/// JSON text moved to the right, all lines but the first. A JSON string holds no line end.
+pub fn indented(json: &str, by: usize) -> String {
+    json.replace('\n', &format!("\n{}", " ".repeat(by)))
 }
 
 /// JSON without the white space between its tokens.

@@ -180,6 +180,11 @@ impl WriteError {
         self
     }
 
+    /// Whether something stood at a name that was to be new.
+    pub(super) fn is_taken(&self) -> bool {
+        self.step == Step::Rename && self.source.kind() == io::ErrorKind::AlreadyExists
+    }
+
     /// Whether there was no room (or no handle) for now, so that trying later makes sense.
     pub fn is_capacity(&self) -> bool {
         is_capacity(&self.source)

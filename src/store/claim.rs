@@ -26,6 +26,7 @@ use crate::protocol::{layout, limits, process::RecordedProcess};
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{Part, WriteHost};
+use super::identity;
 use super::lock_dir::{self, failed};
 use super::retry::RetryPolicy;
 use super::slot::SlotError;
@@ -71,13 +72,13 @@ fn still_there<H: WriteHost>(
 }
 
 fn take<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<String, SlotError> {
-    let system = host.system();
+    let own = identity::own(host);
     let claim = Claim {
         token: lock_dir::uuid(host),
-        pid: system.own_pid,
-        host: system.host.clone(),
-        pid_namespace: system.pid_namespace.clone(),
-        identity: lock_dir::own_identity(host),
+        pid: own.pid,
+        host: host.system().host.clone(),
+        pid_namespace: own.pid_namespace,
+        identity: own.identity,
     };
     let text = claim.text();
     let options = Options::new(Durability::Ordered).target(Target::New);

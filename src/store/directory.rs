@@ -22,7 +22,7 @@
 //! Not promised: that a directory made by another program is durable. Its maker flushes it or does
 //! not; a flush of it for each write here would double the price of every write.
 //! An old mode is left alone, also a looser one: whoever shares the store may rely on it.
-//! Spec: RS-ATOM-03, RS-ATOM-07, RS-DUR-06, RS-RETRY-01; facts W-1, W-10, Z-5.
+//! Spec: RS-ATOM-03, RS-ATOM-07, RS-ATOM-12, RS-DUR-06, RS-RETRY-01; facts W-1, W-10, Z-5.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ use super::atomic::{DIR_MODE, Step, WriteError};
 use super::host::{FileKind, Host, Stat, WriteHost};
 use super::retry::{Attempts, RetryPolicy};
 
-/// Opens the root of a store for writing, by its path.
+/// Opens the root of a store for writing, by its path. Spec: RS-ATOM-12.
 ///
 /// # Errors
 /// As the system says, and when the root is no place to write to: a link, which whoever made it may
@@ -121,6 +121,24 @@ pub fn create<H: WriteHost>(
             Err(e) => return Err(WriteError { attempts, ..failed(e) }),
         }
     }
+}
+
+/// Makes one directory that must not be there yet.
+///
+/// # Errors
+/// [`WriteError`] with [`Step::CreateDirectory`], of the kind `AlreadyExists` when anything stands at the
+/// name.
+pub fn create_new<H: WriteHost>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+    retry: &RetryPolicy,
+) -> Result<H::Dir, WriteError> {
+    let (made, attempts) = retry.run(host, || host.create_dir(parent, name.as_ref(), DIR_MODE));
+    made.and_then(|()| open_made(host, parent, name, attempts)).map_err(|e| WriteError {
+        attempts,
+        ..WriteError::of(host, parent, Step::CreateDirectory, name, e)
+    })
 }
 
 /// Steps 2 to 4 for a directory that was made here.

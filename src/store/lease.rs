@@ -40,6 +40,7 @@ use crate::protocol::{DecodeError, Document, layout, limits, written};
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{FileKind, Host, Part, ReadError, WriteHost};
+use super::identity;
 use super::lock_dir::{self, failed};
 use super::locks;
 use super::retry::{Attempts, RetryPolicy};
@@ -313,7 +314,7 @@ fn is_taken(e: &io::Error) -> bool {
 
 fn new_owner<H: WriteHost>(host: &H, request: &LeaseRequest<'_>, path: &Path) -> LeaseOwner {
     let system = host.system();
-    let identity = lock_dir::own_identity(host);
+    let identity = identity::own(host).identity;
     let now_ms = host.now_ms();
     LeaseOwner {
         token: request.token.to_owned(),

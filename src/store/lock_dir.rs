@@ -17,11 +17,10 @@ use std::io;
 use std::ops::ControlFlow;
 
 use crate::protocol::layout;
-use crate::protocol::process::RecordedIdentity;
 
 use super::atomic::{DIR_MODE, FILE_MODE, Step, WriteError, is_capacity, write_all};
 use super::directory;
-use super::host::{FileKind, Host, WriteHost};
+use super::host::{FileKind, WriteHost};
 use super::retry::{Attempts, RetryPolicy};
 
 /// Deepest nesting that [`remove_tree`] enters: a lock directory holds files only.
@@ -158,17 +157,6 @@ fn remove_below<H: WriteHost>(
         remove_below(host, &dir, &inner, depth - 1)?;
     }
     gone(host.remove_dir(parent, name))
-}
-
-/// The identity of this process, for records that it owns.
-pub(super) fn own_identity<H: Host>(host: &H) -> RecordedIdentity {
-    let system = host.system();
-    let seen = host.process(system.own_pid);
-    RecordedIdentity {
-        start_identity: seen.start_identity,
-        boot_id: system.boot_id.clone(),
-        pidfd_inode: seen.pidfd_inode,
-    }
 }
 
 /// A random version 4 UUID in lower case.

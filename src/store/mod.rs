@@ -29,6 +29,7 @@
 //! |---|---|
 //! | one whole file, at a level of durability | `atomic`, with `retry` |
 //! | the same, when the disk is full | `deferred`, `reserve` |
+//! | a run directory and its status | `run`, `identity` |
 //! | some members of a file that others write too | `sidecar`, `advisory` |
 //! | a line of a log | `journal` |
 //! | the run indexes | `markers` |
@@ -48,6 +49,7 @@ pub mod delivery;
 pub mod directory;
 pub mod discover;
 pub mod host;
+pub mod identity;
 pub mod index;
 pub mod journal;
 pub mod lease;
@@ -62,6 +64,7 @@ pub mod reserve;
 pub mod results;
 pub mod retry;
 pub mod routes;
+pub mod run;
 pub mod sidecar;
 pub mod slot;
 mod snapshot;

@@ -45,14 +45,14 @@ use crate::protocol::finalize::{
 use crate::protocol::ids::RunId;
 use crate::protocol::lease::LeaseState;
 use crate::protocol::proof::{Proof, ProofState};
-use crate::protocol::state::RunState;
-use crate::protocol::{DecodeError, Document, Open, Raw, layout, limits, written};
+use crate::protocol::{DecodeError, Document, Raw, layout, limits, written};
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{FileRead, Host, Part, ReadError, Stat, WriteHost};
 use super::journal;
 use super::lease;
 use super::lock_dir::failed;
+use super::run;
 use super::sidecar::{self, Decision};
 
 /// Times that the evidence is gathered when the proof changes meanwhile.
@@ -177,17 +177,13 @@ fn write_new<H: WriteHost>(
     let options = Options::new(Durability::Ordered).target(Target::New);
     match atomic::replace(host, dir, name, text.as_bytes(), &options) {
         Ok(_) => Ok(()),
-        Err(e) if is_taken(&e) => {
+        Err(e) if e.is_taken() => {
             let read = host.read_at(dir, name.as_ref(), Part::All(limits::SIDECAR_MAX_BYTES));
             let same = read.is_ok_and(|read| read.bytes == text.as_bytes());
             if same { Ok(()) } else { Err(ProofError::Occupied(name)) }
         }
         Err(e) => Err(ProofError::Write(e)),
     }
-}
-
-fn is_taken(e: &WriteError) -> bool {
-    e.step == Step::Rename && e.source.kind() == io::ErrorKind::AlreadyExists
 }
 
 /// A step that follows from a proof.
@@ -285,7 +281,7 @@ fn write_proof<H: WriteHost>(
     };
     match atomic::replace(host, dir, layout::PROOF, text.as_bytes(), &options) {
         Ok(_) => Ok(true),
-        Err(e) if is_taken(&e) => Ok(false),
+        Err(e) if e.is_taken() => Ok(false),
         Err(e) => Err(ProofError::Write(e)),
     }
 }
@@ -529,18 +525,14 @@ fn overlay<H: WriteHost>(
     proof_text: &str,
     candidate: Option<&Candidate>,
 ) -> Result<(), String> {
-    // One unflushed replace would undo the runner's durable terminal status.
-    let state = read_status(host, place.run_dir).and_then(|(state, _)| state);
-    let terminal = state
-        .and_then(|word| Open::<RunState>::read(&word).known())
-        .is_some_and(RunState::is_terminal);
-    let level = if terminal { Durability::Durable } else { Durability::Ordered };
-    let patched = sidecar::patch(
+    let patched = sidecar::patch_at(
         host,
         place.run_dir,
         layout::STATUS,
         limits::STATUS_MAX_BYTES,
-        &Options::new(level),
+        &Options::new(Durability::Durable),
+        // One unflushed replace would undo the runner's durable terminal status.
+        run::level,
         |status| {
             let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
             if let Some(theirs) = theirs {
@@ -550,7 +542,7 @@ fn overlay<H: WriteHost>(
             if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
                 return Decision::Keep;
             }
-            let mut members = vec![("processTerminal", indented(proof_text, 2))];
+            let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
             if let Some(steps) = step_texts(host, status, proof, candidate) {
                 members.push(("steps", steps));
             }
@@ -586,7 +578,7 @@ fn step_texts<H: Host>(
         .collect();
     let overlays = finalize::step_overlays(proof, candidate, &seen);
     Some(spliced(steps, &elements, |at| {
-        let text = indented(&written::proof(overlays.get(at)?, None), 6);
+        let text = written::indented(&written::proof(overlays.get(at)?, None), 6);
         docs.get(at)?.as_ref()?.patched(&[("processTerminal", &text)]).ok()
     }))
 }
@@ -605,11 +597,6 @@ fn spliced(array: Raw<'_>, elements: &[Raw<'_>], new: impl Fn(usize) -> Option<S
     }
     out.push_str(&source[copied..]);
     out
-}
-
-/// JSON text moved to the right, all lines but the first. A JSON string holds no line end.
-fn indented(json: &str, by: usize) -> String {
-    json.replace('\n', &format!("\n{}", " ".repeat(by)))
 }
 
 /// Step 6.

@@ -20,8 +20,8 @@ use std::fmt;
 
 use crate::protocol::{DecodeError, Document};
 
-use super::advisory::{LockError, Locks};
-use super::atomic::{self, Options, Target, WriteError, Written};
+use super::advisory::{Guard, LockError, Locks};
+use super::atomic::{self, Durability, Options, Target, WriteError, Written};
 use super::host::{Host, Part, ReadError, Stat, WriteHost};
 
 /// How often a patch is tried when others keep writing.
@@ -112,6 +112,20 @@ pub fn patch<H: WriteHost>(
     options: &Options,
     decide: impl Fn(&Document<'_>) -> Decision,
 ) -> Result<Patched, PatchError> {
+    patch_at(host, dir, name, limit_bytes, options, |_| options.durability, decide)
+}
+
+/// [`patch`] at the level that `level` takes from the new text: what a file says may decide what must
+/// survive, and only here it is known what it will say. The level of `options` does not count.
+pub(super) fn patch_at<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit_bytes: u64,
+    options: &Options,
+    level: impl Fn(&Document<'_>) -> Durability,
+    decide: impl Fn(&Document<'_>) -> Decision,
+) -> Result<Patched, PatchError> {
     for attempt in 1..=MAX_ATTEMPTS {
         let (bytes, stat) = read(host, dir, name, limit_bytes)?;
         let damaged = |e| PatchError::Damaged(name.to_owned(), e);
@@ -129,7 +143,8 @@ pub fn patch<H: WriteHost>(
         if !is_unchanged(host, dir, name, &bytes, &stat) {
             continue;
         }
-        let options = options.target(Target::Known(stat.mode));
+        let durability = level(&Document::parse(&text).map_err(damaged)?);
+        let options = Options { durability, ..options.target(Target::Known(stat.mode)) };
         let written = atomic::replace(host, dir, name, text.as_bytes(), &options)
             .map_err(PatchError::Write)?;
         return Ok(Patched::Written { written, text, attempts: attempt });
@@ -154,11 +169,7 @@ pub fn patch_locked<H: WriteHost>(
     decide: impl Fn(&Document<'_>) -> Decision,
 ) -> Result<Patched, PatchError> {
     // Before the file is read: a lock that is taken after it protects nothing.
-    let _held = match locks.acquire(key) {
-        Ok(guard) => Some(guard),
-        Err(LockError::Unavailable(_)) => None,
-        Err(e @ LockError::Contended { .. }) => return Err(PatchError::Locked(e)),
-    };
+    let _held = hold(locks, key)?;
     patch(locks.host(), dir, name, limit_bytes, options, decide)
 }
 
@@ -170,6 +181,18 @@ fn is_unchanged<H: Host>(host: &H, dir: &H::Dir, name: &str, bytes: &[u8], stat:
     // Another writer's text of the same length, within one tick of the clock, has the same look.
     let again = host.read_at(dir, name.as_ref(), Part::All(stat.bytes));
     again.is_ok_and(|now| now.stat.is_same_as(stat) && now.bytes == bytes)
+}
+
+/// The lock of `key`; `None` where there is no lock to be had.
+pub(super) fn hold<'a, H: WriteHost>(
+    locks: &Locks<'a, H>,
+    key: &str,
+) -> Result<Option<Guard<'a, H>>, PatchError> {
+    match locks.acquire(key) {
+        Ok(guard) => Ok(Some(guard)),
+        Err(LockError::Unavailable(_)) => Ok(None),
+        Err(e @ LockError::Contended { .. }) => Err(PatchError::Locked(e)),
+    }
 }
 
 fn read<H: Host>(

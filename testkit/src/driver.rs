@@ -10,12 +10,17 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Every operation that the driver knows.
-pub const OPERATIONS: [&str; 24] = [
+pub const OPERATIONS: [&str; 29] = [
     "replace-process",
     "replace-ordered",
     "replace-durable",
     "replace-new",
     "patch",
+    "run-create",
+    "status-step",
+    "status-end",
+    "status-failed",
+    "status-failed-first",
     "append",
     "append-rotate",
     "marker-active",

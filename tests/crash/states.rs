@@ -8,9 +8,10 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use runstore::protocol::Document;
 use runstore::protocol::lease::{LeaseState, WriterState};
 use runstore::protocol::slot::SlotOwner;
+use runstore::protocol::status::StatusView;
+use runstore::protocol::{Document, RunState};
 use runstore::store::lease::{canonical_id, inspect};
 use runstore::store::slot::pool_name;
 use runstore::store::{Host as _, RealHost};
@@ -26,6 +27,8 @@ pub(crate) fn make_private(path: &Path) {
 pub(crate) fn names_of(operation: &str) -> Vec<String> {
     let names: &[&str] = match operation.split('-').next().unwrap_or_default() {
         "replace" | "patch" => &["status.json"],
+        "run" => &["run-1", "status.json"],
+        "status" => &["status.json", "process-terminal-candidate.json", "process-terminal.json"],
         "append" => &["events.jsonl"],
         "marker" => &["run-1", ".active-runs", ".terminal-runs", "status.json"],
         "result" => &["run-1.json", "result-pending", "result-index"],
@@ -62,6 +65,7 @@ pub(crate) fn is_new(host: &RealHost, root: &Path, operation: &str) -> Result<bo
             }
             other => Err(format!("the status is {other:?}")),
         },
+        "run" | "status" => status(&run, operation),
         "append" => log(&run, operation == "append-rotate"),
         "marker" => marker(&runs, operation),
         "result" => result(&root.join("async-subagent-results"), operation),
@@ -70,6 +74,28 @@ pub(crate) fn is_new(host: &RealHost, root: &Path, operation: &str) -> Result<bo
         "proof" => proof(&runs, operation),
         _ => Err(format!("there is no operation {operation}")),
     }
+}
+
+/// Reads the status with the library's own eyes: whole, and telling the old state or the new one.
+fn status(run: &Path, operation: &str) -> Result<bool, String> {
+    let made_here = matches!(operation, "run-create" | "status-failed-first");
+    let Some(text) = text(&run.join("status.json")) else {
+        return if made_here { Ok(false) } else { Err("the status is lost".to_owned()) };
+    };
+    let doc = Document::parse(&text).map_err(|e| format!("the status is torn: {e}"))?;
+    let view = StatusView::read(&doc);
+    let told = view.known_state().ok_or("the status tells no state")?;
+    let candidate = fs::read_to_string(run.join("process-terminal-candidate.json")).ok();
+    let counted = candidate.is_some_and(|text| text.contains("\"expectedWriters\""));
+    Ok(match operation {
+        "run-create" => told == RunState::Running && view.pid.is_some(),
+        "status-step" => text.contains("\"currentStep\": 1"),
+        "status-end" => told == RunState::Complete,
+        _ if counted && told != RunState::Failed => {
+            return Err("the counts are ahead of the status".to_owned());
+        }
+        _ => told == RunState::Failed && counted,
+    })
 }
 
 fn log(run: &Path, rotates: bool) -> Result<bool, String> {

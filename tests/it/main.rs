@@ -25,6 +25,7 @@ mod permissions;
 mod race;
 mod read_only;
 mod reserve;
+mod run_record;
 mod schemas;
 mod side_records;
 mod spec_text;

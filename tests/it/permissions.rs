@@ -262,6 +262,7 @@ fn another_users_directory_in_the_store_is_refused() {
     }
 }
 
+// RS-ATOM-12.
 #[test]
 fn a_root_that_others_control_is_refused_with_what_to_do() {
     let place = Place::new();

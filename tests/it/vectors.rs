@@ -30,9 +30,6 @@ const PROMISED: [&str; 18] = [
     "pid-liveness",
 ];
 
-/// Files whose functions write, claim or wait; they are run with the roles that do.
-const LATER: [&str; 1] = ["startup-failure"];
-
 fn read(file: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/vectors").join(file);
     let bytes = std::fs::read(&path).expect("the vectors are part of the project");
@@ -67,9 +64,7 @@ fn every_promised_file_is_run_by_exactly_one_module() {
     let index = read("INDEX.json");
     for row in index["files"].as_array().expect("a list of files") {
         let file = stem(row["file"].as_str().expect("a name"));
-        let later = LATER.contains(&&*file) && !claimed.contains(&file);
-        let run = !LATER.contains(&&*file) && claimed.contains(&file);
-        assert!(later || run, "{file} is run, or listed as one that comes with the writing roles");
+        assert!(claimed.contains(&file), "{file} is run");
     }
 }
 

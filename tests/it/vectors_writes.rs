@@ -18,6 +18,7 @@ use std::path::Path;
 
 use runstore::protocol::RunState;
 use runstore::protocol::Word as _;
+use runstore::protocol::account::Author;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::segment::SegmentInput;
 use runstore::store::RealHost;
@@ -27,6 +28,7 @@ use runstore::store::host::Host as _;
 use runstore::store::markers::{release, update, write_terminal};
 use runstore::store::publish::{Place, publish};
 use runstore::store::retry::RetryPolicy;
+use runstore::store::run::{StartupFailure, StatusPlace, record_startup_failure};
 use serde_json::{Value, json};
 use testkit::fault::{Effect, FaultHost, Injected};
 
@@ -38,6 +40,7 @@ pub(super) const FILES: &[(&str, usize, Check)] = &[
     ("marker-write.json", 7, marker_write),
     ("result-layout.json", 10, result_layout),
     ("atomic-json-calls.json", 17, atomic_calls),
+    ("startup-failure.json", 3, startup_failure),
 ];
 
 /// Vectors whose answer differs on purpose: file, position, name, reason.
@@ -66,6 +69,13 @@ const DIFFERENT: &[(&str, usize, &str, &str)] = &[
         16,
         "cleanup rm fails after success, ignored",
         "as before; this recording is of the peer that reports it all the same",
+    ),
+    (
+        "startup-failure.json",
+        2,
+        "status broken",
+        "a status that cannot be read is not rewritten (RS-RMW-02), as from P71 on; the reference of that \
+         time began anew over it",
     ),
 ];
 
@@ -406,4 +416,53 @@ fn compare_calls(
         Err(_) => 0,
     };
     same(&json!(made), &json!(recorded))
+}
+
+/// The files of a launch that failed: members by value, since the bytes of a status that is there stay,
+/// and sizes only where the whole text is ours.
+fn startup_failure(input: &Value, expected: &Value) -> Result<(), String> {
+    let temp = temp();
+    let host = RealHost::new();
+    let dir = host.open_dir(temp.path()).expect("there");
+    let status = temp.path().join("status.json");
+    if let Some(raw) = input["status"]["raw"].as_str() {
+        std::fs::write(&status, raw).expect("room");
+    }
+    let run_id = RunId::parse(text(input, "runId")).expect("an id");
+    let place = StatusPlace { host: &host, run_dir: &dir, run_id: &run_id, locks: None };
+    let failure = StartupFailure {
+        instance_id: text(input, "runnerProcessInstanceId"),
+        session_id: Some(text(input, "sessionId")),
+        completion_owner_id: Some(text(input, "completionOwnerId")),
+        message: text(input, "message"),
+    };
+    let before = host.now_ms();
+    record_startup_failure(&place, Author::Launcher, &failure).map_err(|e| e.to_string())?;
+    let read = |name: &str| -> Value {
+        let bytes = std::fs::read(temp.path().join(name)).expect("it was written");
+        serde_json::from_slice(&bytes).expect("JSON")
+    };
+    let mut told = read("status.json");
+    let now = before..=host.now_ms();
+    if !told["lastUpdate"].as_i64().is_some_and(|at| now.contains(&at)) {
+        return Err(format!("lastUpdate is no present instant: {told}"));
+    }
+    told["lastUpdate"] = json!("<now>");
+    same(&told, &expected["status"])?;
+    same(&read("process-terminal-candidate.json"), &expected["candidate"])?;
+    let proof = temp.path().join("process-terminal.json").exists();
+    same(&json!(proof), &expected["proofFileExists"])?;
+    let made = input["status"].is_null();
+    let recorded = expected["tree"].as_array().expect("a tree is a list");
+    let entries = std::fs::read_dir(temp.path()).expect("there").count();
+    same(&json!(entries), &json!(recorded.len()))?;
+    for entry in recorded {
+        let path = text(entry, "path");
+        let meta = std::fs::metadata(temp.path().join(path)).expect("it was written");
+        same(&json!(format!("{:04o}", meta.permissions().mode() & 0o7777)), &entry["mode"])?;
+        if made || path != "status.json" {
+            same(&json!(meta.len()), &entry["size"])?;
+        }
+    }
+    Ok(())
 }

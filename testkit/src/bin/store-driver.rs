@@ -22,10 +22,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use runstore::protocol::account::Author;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::SlotKind;
-use runstore::protocol::{Open, RunState};
+use runstore::protocol::written_status::{FirstStatus, StatusPatch};
+use runstore::protocol::{Open, RunMode, RunState};
 use runstore::store::atomic::{Durability, Options, Target, replace};
 use runstore::store::delivery::mark_delivered;
 use runstore::store::directory::{create, create_path, open_root};
@@ -34,9 +36,10 @@ use runstore::store::lease::{self, HeldLease, LeaseRequest};
 use runstore::store::proof::{self, Exit, ExitWitness, RunPlace};
 use runstore::store::publish::{Place, Published, ResultNames, promote, publish};
 use runstore::store::retry::RetryPolicy;
+use runstore::store::run::{self, StartupFailure, StatusPlace};
 use runstore::store::sidecar::{Decision, patch};
 use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
-use runstore::store::{RealHost, journal, markers};
+use runstore::store::{RealHost, WriteHost as _, identity, journal, markers};
 use testkit::driver::{
     CANDIDATE, EVENT_LIMIT_BYTES, FIRST_EVENT, NEW_RESULT, NEW_STATUS, OLD_RESULT, OLD_STATUS,
     hammered, is_hammered,
@@ -129,6 +132,8 @@ impl Driver {
         match operation.split_once('-').map_or(operation, |(area, _)| area) {
             "replace" => self.replace(operation),
             "patch" => self.patch(),
+            "run" => self.new_run(),
+            "status" => self.status(operation),
             "append" => self.append(operation),
             "marker" => self.marker(operation),
             "result" => self.result(operation),
@@ -188,6 +193,57 @@ impl Driver {
             let members = [("state", "\"complete\""), ("endedAt", "1700000000000")];
             Decision::Patch(members.map(|(key, text)| (key, text.to_owned())).into())
         })?;
+        Ok(())
+    }
+
+    fn new_run(&self) -> Done {
+        // The driver has made the directory; here that is the operation.
+        self.host.remove_dir(&self.runs, "run-1".as_ref())?;
+        begin();
+        let run = run::create(&self.host, &self.runs, &self.run_id, &RetryPolicy::never())?;
+        let process = identity::own(&self.host);
+        let first = FirstStatus {
+            run_id: "run-1",
+            session_id: Some("S"),
+            completion_owner_id: None,
+            tool_call_id: None,
+            mode: RunMode::Single,
+            agents: &["a"],
+            started_at_ms: 1_700_000_000_000,
+            process: &process,
+            instance_id: "i",
+        };
+        Ok(run::write_first(&self.host, &run, &first)?)
+    }
+
+    fn status(&self, operation: &str) -> Done {
+        if operation != "status-failed-first" {
+            self.put("status.json", OLD_STATUS)?;
+        }
+        let (host, run_id) = (&self.host, &self.run_id);
+        let place = StatusPlace { host, run_dir: &self.run, run_id, locks: None };
+        let runner = Author::Runner { instance: "i" };
+        let patch = StatusPatch::at(1_700_000_000_000);
+        begin();
+        match operation {
+            "status-step" => {
+                run::update(&place, runner, &patch.member("currentStep", "1".to_owned()))?;
+            }
+            "status-end" => {
+                let end = patch.state(RunState::Complete).ended_at_ms(1_700_000_000_000);
+                run::update(&place, runner, &end)?;
+            }
+            "status-failed" | "status-failed-first" => {
+                let failure = StartupFailure {
+                    instance_id: "i",
+                    session_id: Some("S"),
+                    completion_owner_id: None,
+                    message: "why",
+                };
+                run::record_startup_failure(&place, Author::Launcher, &failure)?;
+            }
+            _ => return Err("which status?".into()),
+        }
         Ok(())
     }
 

@@ -34,6 +34,8 @@ pub struct Exploration {
     pub steps: usize,
     /// Disks that were built and checked.
     pub states: usize,
+    /// How many of them were left by the death of the process; the others by a power cut.
+    pub process_states: usize,
     /// What the invariants objected to, with the crash.
     pub violations: Vec<String>,
 }
@@ -109,6 +111,7 @@ fn explore_with<A>(
         let mut visit = |disk: Disk, model, detail: String| {
             let crash = Crash { model, after, acknowledged, detail };
             seen.states += 1;
+            seen.process_states += usize::from(model == Model::Process);
             let crashed = FaultHost::over(disk, next, now_ms);
             if let Err(why) = check(&crashed, &crash) {
                 seen.violations.push(format!("{why}, after {crash:?}"));

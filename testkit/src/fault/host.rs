@@ -31,7 +31,7 @@ pub struct FaultHost {
 
 struct World {
     disk: Disk,
-    effects: Vec<Effect>,
+    effects: Vec<(usize, Effect)>,
     calls: usize,
     next: NodeId,
     now_ms: i64,
@@ -105,6 +105,11 @@ impl FaultHost {
 
     /// What was recorded since [`FaultHost::begin`].
     pub fn effects(&self) -> Vec<Effect> {
+        self.world().effects.iter().map(|(_, effect)| effect.clone()).collect()
+    }
+
+    /// The same, each with its number among the calls (see [`FaultHost::fail_at`]).
+    pub fn numbered_effects(&self) -> Vec<(usize, Effect)> {
         self.world().effects.clone()
     }
 
@@ -220,11 +225,12 @@ impl FaultHost {
 
     /// One effect: counted, failed if asked for, else applied and recorded.
     fn effect(&self, world: &mut World, effect: Effect) -> io::Result<()> {
+        let number = world.calls;
         self.count(world)?;
         let now_ms = world.now_ms;
         world.disk.apply_content(&effect);
         world.disk.apply_entries(&effect, now_ms);
-        world.effects.push(effect);
+        world.effects.push((number, effect));
         Ok(())
     }
 
