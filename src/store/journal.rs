@@ -1,8 +1,11 @@
 //! Appending lines to a log that others append to as well.
 //!
 //! Ordered steps of [`append`]:
-//! 1. look at the size; if the line would lead above the bound, move the log aside first, so that the
-//!    log on disk is never above it;
+//! 1. look at the log; if the line would lead above the bound, move the log aside first, so that the
+//!    log on disk is never above it. A log with a second name is moved aside as well: a line would
+//!    show under that name, which somebody may have planted, or which keeps a copy of the store as it
+//!    was. It is not refused, because a copy made of links is an honest thing, and the events of a run
+//!    would be lost from then on;
 //! 2. open for appending, following no link; create with mode 0600, and set that mode where the umask
 //!    takes bits of the owner;
 //! 3. if the last byte is not a newline, the line of a writer that died is torn: begin with a newline,
@@ -11,7 +14,7 @@
 //!
 //! A crash leaves the log without the line, or with the line cut at its end. Events are advice, so a
 //! log is never flushed: a power cut may take the last lines, and no verdict may rest on them alone.
-//! Spec: RS-EVENT-08 to RS-EVENT-11; facts E-1 to E-3, W-33, Z-58.
+//! Spec: RS-EVENT-08 to RS-EVENT-12; facts E-1 to E-3, W-33, Z-58.
 
 use std::io;
 
@@ -51,7 +54,7 @@ pub fn append<H: WriteHost>(
     let mut text = String::with_capacity(line.len() + 2);
     let mut fresh = false;
     match host.read_at(dir, name.as_ref(), Part::Tail(1)) {
-        Ok(tail) if tail.stat.bytes + line.len() as u64 >= max_bytes => {
+        Ok(tail) if tail.stat.links > 1 || tail.stat.bytes + line.len() as u64 >= max_bytes => {
             let aside = rotated_name(name);
             let (moved, attempts) = RetryPolicy::default()
                 .run(host, || host.rename(dir, name.as_ref(), dir, aside.as_ref()));

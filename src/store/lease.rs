@@ -339,11 +339,20 @@ fn new_owner<H: WriteHost>(host: &H, request: &LeaseRequest<'_>, path: &Path) ->
 
 /// What stands at a lease now. It says nothing about whether the owner still lives. Facts K-9.
 pub fn inspect<H: Host>(host: &H, temp: &H::Dir, id: &str) -> LeaseState {
+    inspect_or_say(host, temp, id).unwrap_or_else(|(state, _)| state)
+}
+
+/// As [`inspect`], with the error of the system beside the state when one was the reason for it.
+pub(super) fn inspect_or_say<H: Host>(
+    host: &H,
+    temp: &H::Dir,
+    id: &str,
+) -> Result<LeaseState, (LeaseState, io::Error)> {
     match host.open_dir_at(temp, layout::LEASES_DIR.as_ref()) {
-        Ok(root) => look(host, &root, id),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => LeaseState::Free,
+        Ok(root) => look_or_say(host, &root, id),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(LeaseState::Free),
         // Nothing is known, and an unknown lease is not a free one.
-        Err(_) => LeaseState::NoOwner,
+        Err(e) => Err((LeaseState::NoOwner, e)),
     }
 }
 

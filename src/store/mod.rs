@@ -43,6 +43,7 @@ pub mod advisory;
 pub mod atomic;
 mod children;
 mod claim;
+mod consequences;
 mod control;
 pub mod deferred;
 pub mod delivery;

@@ -14,7 +14,10 @@
 //! which is true, instead of saying nothing, like a run of a time without proofs (facts CW-6).
 //!
 //! Ordered steps of [`finalise`]:
-//! 1. gather the evidence: proof, candidate, lease of its session file, status;
+//! 1. gather the evidence: proof, candidate, lease of its session file, status. If one of them cannot be
+//!    looked at for a reason that passes (no handle, a disk that does not answer) nothing is decided:
+//!    a proof is written once, and `unknown` for want of a handle would be `unknown` for ever. The
+//!    witness stays good, so the caller tries again;
 //! 2. decide ([`finalize::decide`]); a final proof that is there stays, and steps 4 to 6 complete it;
 //! 3. write the proof, durable, unless another one has come in between: then decide again. Everything
 //!    below follows from it, so none of it may survive a power cut that the proof does not;
@@ -31,29 +34,29 @@
 //! Not promised: that the lease is still free when the proof is written; and that a proof which
 //! somebody else writes between the last look and the rename over `pending` is kept. Only the runner
 //! may write one, and its end was witnessed.
-//! Spec: RS-PROOF-18 to RS-PROOF-24; facts §5.3 to §5.6, CW-30, CW-31.
+//! Spec: RS-PROOF-18 to RS-PROOF-25; facts §5.3 to §5.6, CW-30, CW-31.
 
 use std::fmt;
 use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::protocol::candidate::{Candidate, Instance, InstanceKind};
 use crate::protocol::finalize::{
-    self, CandidateFound, FinalizeDecision, FinalizeEvidence, SessionLease, StepSeen,
+    self, CandidateFound, FinalizeDecision, FinalizeEvidence, SessionLease,
 };
 use crate::protocol::ids::RunId;
 use crate::protocol::lease::LeaseState;
 use crate::protocol::proof::{Proof, ProofState};
-use crate::protocol::{DecodeError, Document, Raw, layout, limits, written};
+use crate::protocol::{DecodeError, Document, layout, limits, written};
+
+pub use super::consequences::Consequence;
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
+use super::consequences::consequences;
 use super::host::{FileRead, Host, Part, ReadError, Stat, WriteHost};
-use super::journal;
 use super::lease;
 use super::lock_dir::failed;
-use super::run;
-use super::sidecar::{self, Decision};
+use super::retry::may_pass;
 
 /// Times that the evidence is gathered when the proof changes meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
@@ -121,6 +124,9 @@ pub enum ProofError {
     Occupied(&'static str),
     /// The proof changed each time it was to be written.
     Contended,
+    /// The evidence could not be looked at for a reason that passes; the step is [`Step::Look`].
+    /// Nothing was done: try again.
+    Evidence(WriteError),
     /// It could not be written.
     Write(WriteError),
 }
@@ -137,6 +143,9 @@ impl fmt::Display for ProofError {
             Self::Contended => {
                 write!(f, "{} changed each time it was to be written", layout::PROOF)
             }
+            Self::Evidence(_) => {
+                f.write_str("the evidence for a proof could not be read, try again")
+            }
             Self::Write(_) => f.write_str("the proof could not be written"),
         }
     }
@@ -144,7 +153,10 @@ impl fmt::Display for ProofError {
 
 impl std::error::Error for ProofError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        if let Self::Write(e) = self { Some(e) } else { None }
+        match self {
+            Self::Evidence(e) | Self::Write(e) => Some(e),
+            Self::Occupied(_) | Self::Contended => None,
+        }
     }
 }
 
@@ -186,18 +198,6 @@ fn write_new<H: WriteHost>(
     }
 }
 
-/// A step that follows from a proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Consequence {
-    /// The active marker and its aliases are removed.
-    Marker,
-    /// The status has the proof.
-    Overlay,
-    /// The log has the event.
-    Event,
-}
-
 /// What holds after a finalisation.
 #[derive(Debug)]
 pub struct Finalised {
@@ -214,17 +214,16 @@ pub struct Finalised {
 /// Turns the close of the runner into a proof. See the module's ordered steps.
 ///
 /// # Errors
-/// [`ProofError`] when the proof could not be written; nothing else was done then.
+/// [`ProofError`] when nothing could be decided or the proof could not be written; nothing else was
+/// done then, and the same call may be made again with the same witness.
+/// Spec: RS-PROOF-25.
 pub fn finalise<H: WriteHost>(
     host: &H,
     place: &RunPlace<'_, H::Dir>,
     witness: &ExitWitness,
 ) -> Result<Finalised, ProofError> {
     for _ in 0..MAX_ATTEMPTS {
-        let evidence = Gathered::gather(host, place, Some(&witness.close.id));
-        let evidence = evidence.map_err(|e| {
-            ProofError::Write(failed(host, place.run_dir, Step::Look, layout::PROOF, e))
-        })?;
+        let evidence = Gathered::gather(host, place, Some(&witness.close.id))?;
         let decision = evidence.decide(place.run_id.as_str(), &witness.close);
         if !decision.write {
             // Only a proof that is valid as it stands has consequences: what merely reads as
@@ -251,13 +250,21 @@ pub fn finalise<H: WriteHost>(
 /// Completes what follows from a proof that is there: marker, overlay, event. Facts CW-30, CW-31.
 /// `None` when there is no valid final proof of this run; then nothing is changed. It never writes a
 /// proof.
-pub fn complete<H: WriteHost>(host: &H, place: &RunPlace<'_, H::Dir>) -> Option<Finalised> {
-    let evidence = Gathered::gather(host, place, None).ok()?;
-    let text = evidence.valid_text()?;
-    let proof = evidence.existing.as_ref()?.proof.clone();
+///
+/// # Errors
+/// [`ProofError::Evidence`] when it cannot be told whether there is one; nothing was done then.
+pub fn complete<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+) -> Result<Option<Finalised>, ProofError> {
+    let evidence = Gathered::gather(host, place, None)?;
+    let (Some(text), Some(existing)) = (evidence.valid_text(), &evidence.existing) else {
+        return Ok(None);
+    };
+    let proof = existing.proof.clone();
     let row = if proof.state == ProofState::Observed { "F-1" } else { "F-2" };
     let missing = consequences(host, place, &proof, text, evidence.candidate());
-    Some(Finalised { row, proof, written: false, missing })
+    Ok(Some(Finalised { row, proof, written: false, missing }))
 }
 
 /// Step 3; `false` when another proof has come in between.
@@ -272,9 +279,18 @@ fn write_proof<H: WriteHost>(
         None => options.target(Target::New),
         Some(existing) => {
             let Some(stat) = existing.stat else { return Ok(false) };
-            let now = host.stat_at(dir, layout::PROOF.as_ref());
-            if !now.is_ok_and(|now| now.is_same_as(&stat)) {
-                return Ok(false);
+            match host.stat_at(dir, layout::PROOF.as_ref()) {
+                Ok(now) if now.is_same_as(&stat) => {}
+                Err(e) if may_pass(&e) => {
+                    return Err(ProofError::Evidence(failed(
+                        host,
+                        dir,
+                        Step::Look,
+                        layout::PROOF,
+                        e,
+                    )));
+                }
+                _ => return Ok(false),
             }
             options.target(Target::Known(stat.mode))
         }
@@ -314,22 +330,25 @@ enum Lease {
 
 impl Gathered {
     /// # Errors
-    /// When the system fails at the proof. Nothing is known then of whether one is there, and neither
+    /// When the system fails at one of them for a reason that passes, and at the proof for any: neither
     /// "there is none" nor "there is a bad one" may be concluded from it.
-    fn gather<H: Host>(
+    fn gather<H: WriteHost>(
         host: &H,
         place: &RunPlace<'_, H::Dir>,
         instance_id: Option<&str>,
-    ) -> io::Result<Self> {
-        let existing = existing(host, place, instance_id)?;
-        let read = read(host, place.run_dir, layout::CANDIDATE, limits::SIDECAR_MAX_BYTES);
+    ) -> Result<Self, ProofError> {
+        let passing =
+            |name: &str, e| ProofError::Evidence(failed(host, place.run_dir, Step::Look, name, e));
+        let existing = existing(host, place, instance_id).map_err(|e| passing(layout::PROOF, e))?;
+        let read = read(host, place.run_dir, layout::CANDIDATE, limits::SIDECAR_MAX_BYTES)
+            .map_err(|e| passing(layout::CANDIDATE, e))?;
         let candidate = read.map(|read| {
             let decode = |read: FileRead| {
                 Document::from_bytes(&read.bytes).and_then(|doc| Candidate::read(&doc))
             };
             read.and_then(|read| decode(read).map_err(|e| e.to_string()))
         });
-        let status = read_status(host, place.run_dir);
+        let status = read_status(host, place.run_dir).map_err(|e| passing(layout::STATUS, e))?;
         let named = candidate
             .as_ref()
             .and_then(|read| read.as_ref().ok())
@@ -337,9 +356,16 @@ impl Gathered {
         let resolved = named.as_ref().map(|file| lease::canonical_id(host, Path::new(file)));
         let (lease, session_id) = match resolved {
             None => (Lease::Free, None),
+            Some(Err(e)) if may_pass(&e) => {
+                return Err(passing(named.as_deref().unwrap_or_default(), e));
+            }
             Some(Err(e)) => (Lease::Unresolvable(super::read::plain(&e)), None),
             Some(Ok(canonical)) => {
-                let lease = match lease::inspect(host, place.temp, &canonical.id) {
+                let state = match lease::inspect_or_say(host, place.temp, &canonical.id) {
+                    Err((_, e)) if may_pass(&e) => return Err(passing(layout::LEASES_DIR, e)),
+                    Ok(state) | Err((state, _)) => state,
+                };
+                let lease = match state {
                     LeaseState::Free => Lease::Free,
                     LeaseState::Owned(_) => Lease::Owned,
                     LeaseState::NoOwner | LeaseState::Unreadable(_) => Lease::Unreadable,
@@ -348,7 +374,11 @@ impl Gathered {
             }
         };
         let (status_state, status_session) = status.unwrap_or_default();
-        let session_exists = named.or(status_session).is_some_and(|file| exists(host, &file));
+        let file = named.or(status_session);
+        let session_exists = match &file {
+            Some(file) => exists(host, file).map_err(|e| passing(file, e))?,
+            None => false,
+        };
         Ok(Self { existing, candidate, session_id, lease, status_state, session_exists })
     }
 
@@ -386,14 +416,20 @@ impl Gathered {
     }
 }
 
-/// A file, `None` when it is not there; the error in words.
+/// A file, `None` when it is not there; in words what is wrong with it.
+///
+/// # Errors
+/// As the system says, when the reason passes.
 fn read<H: Host>(
     host: &H,
     dir: &H::Dir,
     name: &str,
     limit_bytes: u64,
-) -> Option<Result<FileRead, String>> {
-    in_words(name, host.read_at(dir, name.as_ref(), Part::All(limit_bytes)))
+) -> io::Result<Option<Result<FileRead, String>>> {
+    match host.read_at(dir, name.as_ref(), Part::All(limit_bytes)) {
+        Err(ReadError::Io(e)) if may_pass(&e) => Err(e),
+        read => Ok(in_words(name, read)),
+    }
 }
 
 fn in_words(name: &str, read: Result<FileRead, ReadError>) -> Option<Result<FileRead, String>> {
@@ -440,185 +476,28 @@ fn existing<H: Host>(
 }
 
 /// `state` and `sessionFile` of a status that reads.
-fn read_status<H: Host>(host: &H, dir: &H::Dir) -> Option<(Option<String>, Option<String>)> {
-    let read = read(host, dir, layout::STATUS, limits::STATUS_MAX_BYTES)?.ok()?;
-    let doc = Document::from_bytes(&read.bytes).ok()?;
-    Some((text(&doc, "state"), text(&doc, "sessionFile").filter(|file| !file.is_empty())))
-}
-
-fn text(doc: &Document<'_>, key: &str) -> Option<String> {
-    Some(doc.get(key)?.string()?.into_owned())
-}
-
-fn exists<H: Host>(host: &H, file: &str) -> bool {
-    host.real_path(&host.absolute(Path::new(file))).is_ok()
-}
-
-/// Steps 4 to 6. What is there already is left as it is.
-fn consequences<H: WriteHost>(
+fn read_status<H: Host>(
     host: &H,
-    place: &RunPlace<'_, H::Dir>,
-    proof: &Proof,
-    proof_text: &str,
-    candidate: Option<&Candidate>,
-) -> Vec<(Consequence, String)> {
-    let mut missing = Vec::new();
-    let mut note = |what, made: Result<(), String>| {
-        if let Err(why) = made {
-            missing.push((what, why));
-        }
-    };
-    if proof.state == ProofState::Observed {
-        let removed = remove_marker(host, place.runs_root, place.run_id);
-        note(Consequence::Marker, removed.map_err(with_cause));
-    }
-    note(Consequence::Overlay, overlay(host, place, proof, proof_text, candidate));
-    note(Consequence::Event, event(host, place, proof_text));
-    missing
-}
-
-fn with_cause(e: impl std::error::Error) -> String {
-    e.source().map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
-}
-
-/// Step 4. Facts: the marker, then the run's name in every alias, then empty aliases.
-fn remove_marker<H: WriteHost>(
-    host: &H,
-    runs_root: &H::Dir,
-    run_id: &RunId,
-) -> Result<(), WriteError> {
-    let name = run_id.as_str();
-    let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
-    let index = match host.open_dir_at(runs_root, layout::ACTIVE_INDEX.as_ref()) {
-        Ok(index) => index,
-        Err(e) if gone(&e) => return Ok(()),
-        Err(e) => return Err(failed(host, runs_root, Step::Look, layout::ACTIVE_INDEX, e)),
-    };
-    match host.unlink(&index, name.as_ref()) {
-        Ok(()) => {}
-        Err(e) if gone(&e) => {}
-        Err(e) => return Err(failed(host, &index, Step::Remove, name, e)),
-    }
-    // Aliases are best effort: readers believe the marker.
-    if let Ok(calls) = host.open_dir_at(&index, layout::TOOL_CALLS_DIR.as_ref()) {
-        let mut aliases = Vec::new();
-        let _ = host.list(&calls, &mut |entry| {
-            aliases.push(entry.name);
-            ControlFlow::Continue(())
-        });
-        for alias in aliases {
-            let Ok(dir) = host.open_dir_at(&calls, &alias) else { continue };
-            if host.unlink(&dir, name.as_ref()).is_ok() {
-                // Only an empty one goes.
-                let _ = host.remove_dir(&calls, &alias);
-            }
-        }
-    }
-    host.sync_dir(&index).map_err(|e| failed(host, &index, Step::FlushDirectory, name, e))
-}
-
-/// Step 5. Facts P-20.
-fn overlay<H: WriteHost>(
-    host: &H,
-    place: &RunPlace<'_, H::Dir>,
-    proof: &Proof,
-    proof_text: &str,
-    candidate: Option<&Candidate>,
-) -> Result<(), String> {
-    let patched = sidecar::patch_at(
-        host,
-        place.run_dir,
-        layout::STATUS,
-        limits::STATUS_MAX_BYTES,
-        &Options::new(Durability::Durable),
-        // One unflushed replace would undo the runner's durable terminal status.
-        run::level,
-        |status| {
-            let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
-            if let Some(theirs) = theirs {
-                return Decision::Refuse(format!("it belongs to run {theirs}"));
-            }
-            let there = status.get("processTerminal").map(Proof::read_raw);
-            if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
-                return Decision::Keep;
-            }
-            let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
-            if let Some(steps) = step_texts(host, status, proof, candidate) {
-                members.push(("steps", steps));
-            }
-            Decision::Patch(members)
-        },
-    );
-    patched.map(drop).map_err(with_cause)
-}
-
-/// The text of `steps` with each step's overlay in it, every other byte as it was. `None` when there
-/// is nothing to patch.
-fn step_texts<H: Host>(
-    host: &H,
-    status: &Document<'_>,
-    proof: &Proof,
-    candidate: Option<&Candidate>,
-) -> Option<String> {
-    let steps = status.get("steps")?;
-    let elements = steps.array()?;
-    let docs: Vec<Option<Document<'_>>> = elements.iter().map(|raw| raw.object()).collect();
-    let named = candidate.and_then(|candidate| candidate.session_file.as_deref());
-    let states: Vec<Option<String>> =
-        docs.iter().map(|step| step.as_ref().and_then(|step| text(step, "status"))).collect();
-    let seen: Vec<StepSeen<'_>> = docs
-        .iter()
-        .zip(&states)
-        .map(|(step, state)| {
-            let own = step.as_ref().and_then(|step| text(step, "sessionFile"));
-            let file = own.as_deref().filter(|file| !file.is_empty()).or(named);
-            let session_exists = file.is_some_and(|file| exists(host, file));
-            StepSeen { state: state.as_deref(), session_exists }
-        })
-        .collect();
-    let overlays = finalize::step_overlays(proof, candidate, &seen);
-    Some(spliced(steps, &elements, |at| {
-        let text = written::indented(&written::proof(overlays.get(at)?, None), 6);
-        docs.get(at)?.as_ref()?.patched(&[("processTerminal", &text)]).ok()
+    dir: &H::Dir,
+) -> io::Result<Option<(Option<String>, Option<String>)>> {
+    let read = read(host, dir, layout::STATUS, limits::STATUS_MAX_BYTES)?;
+    let Some(Ok(read)) = read else { return Ok(None) };
+    Ok(Document::from_bytes(&read.bytes).ok().map(|doc| {
+        (text(&doc, "state"), text(&doc, "sessionFile").filter(|file| !file.is_empty()))
     }))
 }
 
-/// An array with some elements replaced, and what stands between them as it was.
-fn spliced(array: Raw<'_>, elements: &[Raw<'_>], new: impl Fn(usize) -> Option<String>) -> String {
-    let source = array.text();
-    let base = source.as_ptr() as usize;
-    let mut out = String::with_capacity(source.len() + 256 * elements.len());
-    let mut copied = 0;
-    for (at, element) in elements.iter().enumerate() {
-        let start = element.text().as_ptr() as usize - base;
-        out.push_str(&source[copied..start]);
-        out.push_str(new(at).as_deref().unwrap_or(element.text()));
-        copied = start + element.text().len();
-    }
-    out.push_str(&source[copied..]);
-    out
+pub(super) fn text(doc: &Document<'_>, key: &str) -> Option<String> {
+    Some(doc.get(key)?.string()?.into_owned())
 }
 
-/// Step 6.
-fn event<H: WriteHost>(
-    host: &H,
-    place: &RunPlace<'_, H::Dir>,
-    proof_text: &str,
-) -> Result<(), String> {
-    let run_id = place.run_id.as_str();
-    let part = Part::Tail(limits::EVENTS_TAIL_BYTES);
-    if let Ok(read) = host.read_at(place.run_dir, layout::EVENTS.as_ref(), part) {
-        let known = read.bytes.split(|b| *b == b'\n').any(|line| {
-            Document::from_bytes(line).is_ok_and(|event| {
-                text(&event, "type").as_deref() == Some("subagent.run.process_terminal")
-                    && text(&event, "runId").as_deref() == Some(run_id)
-            })
-        });
-        if known {
-            return Ok(());
-        }
+/// Whether a session file exists.
+///
+/// # Errors
+/// When it cannot be told for now.
+pub(super) fn exists<H: Host>(host: &H, file: &str) -> io::Result<bool> {
+    match host.real_path(&host.absolute(Path::new(file))) {
+        Err(e) if may_pass(&e) => Err(e),
+        found => Ok(found.is_ok()),
     }
-    let line = written::proof_event(run_id, host.now_ms(), proof_text);
-    journal::append(host, place.run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES)
-        .map_err(with_cause)
 }

@@ -197,3 +197,20 @@ pub fn is_transient(e: &io::Error) -> bool {
     e.raw_os_error().is_some()
         && matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ResourceBusy)
 }
+
+/// Whether an error says nothing about the thing that was looked at, so that asking again later may
+/// bring an answer: no handle, no memory, a disk or a network that did not answer.
+///
+/// Not among them are the errors that *are* an answer, such as a name that is not there or may not be
+/// entered.
+pub(super) fn may_pass(e: &io::Error) -> bool {
+    use io::ErrorKind::{
+        Interrupted, OutOfMemory, ResourceBusy, StaleNetworkFileHandle, TimedOut, WouldBlock,
+    };
+    const EIO: i32 = 5;
+    let kinds =
+        [Interrupted, OutOfMemory, ResourceBusy, StaleNetworkFileHandle, TimedOut, WouldBlock];
+    // A broken read has no stable kind.
+    let broken = cfg!(unix) && e.raw_os_error() == Some(EIO);
+    broken || kinds.contains(&e.kind()) || super::atomic::is_capacity(e)
+}

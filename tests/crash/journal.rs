@@ -51,6 +51,19 @@ fn a_full_log_is_moved_aside_before_it_exceeds_its_bound() {
     assert!(content(&host, &rotated_name(NAME)).starts_with(LINE), "the older part is kept");
 }
 
+// RS-EVENT-12.
+#[test]
+fn a_log_with_a_second_name_is_moved_aside() {
+    let host = FaultHost::new();
+    put(&host, "{\"type\":\"a\"}\n");
+    host.link(0, NAME, 0, "elsewhere");
+    append(&host, &0, NAME, LINE, MAX).expect("the line is not lost");
+    append(&host, &0, NAME, LINE, MAX).expect("and the new log goes on");
+    assert_eq!(content(&host, "elsewhere"), "{\"type\":\"a\"}\n", "not written to");
+    assert_eq!(content(&host, &rotated_name(NAME)), "{\"type\":\"a\"}\n", "still to be found");
+    assert_eq!(content(&host, NAME), format!("{LINE}\n{LINE}\n"));
+}
+
 #[test]
 fn a_process_crash_loses_no_earlier_line() {
     let seen = explore(

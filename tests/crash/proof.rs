@@ -3,16 +3,21 @@
 
 use std::path::Path;
 
-use runstore::protocol::Document;
 use runstore::protocol::ids::RunId;
-use runstore::protocol::proof::{Proof, ProofState};
+use runstore::protocol::process::{Presence, ProcessSeen};
+use runstore::protocol::proof::{Proof, ProofReason, ProofState};
+use runstore::protocol::{Document, Open};
 use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::lease;
 use runstore::store::proof::{
     Consequence, Exit, ExitWitness, Finalised, ProofError, RunPlace, complete, finalise, initialise,
 };
 use testkit::fault::{
     Crash, Exploration, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
 };
+
+use crate::sweep::{self, every_call};
+use crate::table;
 
 const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
 const STATUS: &str = "{\n  \"runId\": \"run-1\",\n  \"state\": \"complete\",\n  \"odd\": 1e400,\n  \
@@ -88,18 +93,26 @@ fn try_finalise(host: &FaultHost) -> Result<Finalised, ProofError> {
     with_place(host, |place| finalise(host, place, &witness))
 }
 
+fn try_complete(host: &FaultHost) -> Result<Option<Finalised>, ProofError> {
+    with_place(host, |place| complete(host, place))
+}
+
+fn try_prepare(host: &FaultHost) -> Result<(), ProofError> {
+    initialise(host, &dir(host, "/runs/run-1"), &run_id(), "i")
+}
+
 fn finalised(host: &FaultHost) {
     let done = try_finalise(host).expect("nothing fails here");
     assert_eq!(done.missing, [], "everything that follows was made");
 }
 
 fn completed(host: &FaultHost) {
-    let done = with_place(host, |place| complete(host, place)).expect("there is a proof");
+    let done = try_complete(host).expect("everything can be read").expect("there is a proof");
     assert_eq!(done.missing, [], "everything that follows was made");
 }
 
 fn prepared(host: &FaultHost) {
-    initialise(host, &dir(host, "/runs/run-1"), &run_id(), "i").expect("nothing fails here");
+    try_prepare(host).expect("nothing fails here");
 }
 
 fn content(host: &FaultHost, name: &str) -> Option<String> {
@@ -172,7 +185,7 @@ fn acknowledged_holds(host: &FaultHost, crash: &Crash, state: ProofState) -> Res
 /// After the crash a completion makes what is missing, once, and no proof of its own.
 fn completion_converges(host: &FaultHost) -> Result<(), String> {
     let before = content(host, "process-terminal.json");
-    let done = with_place(host, |place| complete(host, place));
+    let done = try_complete(host).map_err(|e| e.to_string())?;
     if content(host, "process-terminal.json") != before {
         return Err("a completion wrote a proof".to_owned());
     }
@@ -220,36 +233,34 @@ fn preparation_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
         [None, _] | [_, None] if crash.acknowledged => Err("acknowledged, but lost".to_owned()),
         _ => {
             // A launcher that tries again finds its own files and goes on.
-            initialise(host, &dir(host, "/runs/run-1"), &run_id(), "i").map_err(|e| e.to_string())
+            try_prepare(host).map_err(|e| e.to_string())
         }
     }
 }
 
 fn whole(seen: &Exploration, what: &str, steps: usize) {
-    println!("proof, {what}: {} steps, {} states", seen.steps, seen.states);
-    assert!(seen.violations.is_empty(), "{what}: {:#?}", seen.violations);
+    table::seen(what, seen);
     assert_eq!(seen.steps, steps, "{what}: the steps are those of the table");
-    assert!(seen.states > 2 * seen.steps, "{what}: both models were played out");
 }
 
 #[test]
 fn every_crash_of_a_finalisation_can_be_completed() {
     let seen = explore(ended, finalised, invariants(ProofState::Observed));
-    whole(&seen, "finalise", 16);
+    whole(&seen, "proof::finalise", 16);
     let seen = explore(cut_off, completed, invariants(ProofState::Observed));
-    whole(&seen, "complete", 9);
+    whole(&seen, "proof::complete", 9);
 }
 
 #[test]
 fn the_first_proof_stays_after_every_crash() {
     let seen = explore(ended_unknown, finalised, first_proof_stays);
-    whole(&seen, "finalise over a proof of the runner", 7);
+    whole(&seen, "proof::finalise, over a proof of the runner", 7);
 }
 
 #[test]
 fn every_crash_of_a_preparation_can_be_gone_on_from() {
     let seen = explore(make_dirs, prepared, preparation_holds);
-    whole(&seen, "initialise", 9);
+    whole(&seen, "proof::initialise", 9);
 }
 
 #[test]
@@ -268,7 +279,7 @@ fn a_dropped_flush_or_a_wrong_order_is_caught() {
     for (mistake, sabotage) in rows {
         let check = invariants(ProofState::Observed);
         let seen = explore_sabotaged(ended, finalised, check, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("proof::finalise", mistake, &seen);
     }
     let rows = [
         ("the pending proof is never flushed", Sabotage::Drop(2)),
@@ -278,7 +289,7 @@ fn a_dropped_flush_or_a_wrong_order_is_caught() {
     ];
     for (mistake, sabotage) in rows {
         let seen = explore_sabotaged(make_dirs, prepared, preparation_holds, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("proof::initialise", mistake, &seen);
     }
 }
 
@@ -364,4 +375,190 @@ fn a_damaged_status_costs_the_overlay_and_nothing_else() {
     assert_eq!(missing, [Consequence::Overlay]);
     assert!(!marked(&host) && events(&host) == 1, "the rest is made");
     assert_eq!(content(&host, "status.json").as_deref(), Some("{"), "it is left as it was");
+}
+
+#[test]
+fn every_failing_effect_of_a_preparation_is_told_and_completed_by_a_second_call() {
+    let points = every_call(make_dirs, try_prepare, |host, done, fault| {
+        let at = format!("{fault:?}: {done:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}: no temp file is left");
+        assert_eq!(done.is_ok(), fault.is_made_good(), "{at}");
+        assert!(!matches!(done, Err(ProofError::Occupied(_))), "{at}");
+        let names = ["process-terminal.json", "process-terminal-candidate.json"];
+        let there = names.map(|name| content(host, name).is_some());
+        assert_ne!(there, [false, true], "{at}: a candidate without a proof");
+        for text in names.iter().filter_map(|name| content(host, name)) {
+            Document::parse(&text).expect(&at);
+        }
+        try_prepare(host).expect("a second call completes it");
+    });
+    assert_eq!(points, 9 * 8);
+}
+
+#[test]
+fn every_failing_effect_of_a_completion_is_told_and_completed_by_a_second_call() {
+    let points = every_call(cut_off, try_complete, |host, done, fault| {
+        let at = format!("{fault:?}: {done:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}: no temp file is left");
+        nothing_without_its_proof(host).expect(&at);
+        let done = done.expect("everything can be read").expect("there is a proof");
+        // A part of a line is no line; a part of a file is continued. Aliases are gone already.
+        let event = fault.call == 8 && matches!(fault.how, Injected::ShortWrite(_));
+        assert_eq!(done.missing.is_empty(), fault.is_made_good() && !event, "{at}");
+        completion_converges(host).expect(&at);
+    });
+    assert_eq!(points, 9 * 8);
+}
+
+// A revived run: its runner holds the lease of a session file.
+
+const SESSION: &str = "/s.jsonl";
+
+/// A revived run that ended, as its runner left it when it died: candidate, lease and acknowledgement.
+fn revived(host: &FaultHost, released: bool, acknowledged: bool) {
+    ended(host);
+    host.create(&0, "s.jsonl".as_ref(), 0o600).expect("room");
+    let start_identity = Some("linux:9".to_owned());
+    let own = host.system().own_pid;
+    let seen =
+        ProcessSeen { presence: Presence::Present, start_identity, ..ProcessSeen::default() };
+    host.set_process(own, seen);
+    let held = acquire_lease(host).expect("free");
+    if released {
+        lease::release(host, &0, &held.id, "token-1").expect("its own");
+    }
+    let word = if acknowledged { r#","revivalLeaseReleaseAcknowledged":true"# } else { "" };
+    let more = format!(r#""sessionFile":"{SESSION}","revivalLeaseToken":"token-1"{word}"#);
+    let candidate = CANDIDATE.replacen('{', &format!("{{{more},"), 1);
+    put(host, dir(host, "/runs/run-1"), "process-terminal-candidate.json", &candidate);
+    host.set_process(own, ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() });
+}
+
+fn acquire_lease(host: &FaultHost) -> Result<lease::HeldLease, lease::AcquireError> {
+    let request = lease::LeaseRequest {
+        session_file: Path::new(SESSION),
+        run_id: "run-1",
+        source_run_id: "run-0",
+        parent_session_id: None,
+        token: "token-1",
+    };
+    lease::acquire(host, &0, &request)
+}
+
+fn revived_in_order(host: &FaultHost) {
+    revived(host, true, true);
+}
+
+/// The proof of a revived run whose runner died in between stays `unknown`, for this reason.
+fn unknown_for(reason: ProofReason) -> impl Fn(&FaultHost, &Crash) -> Result<(), String> {
+    move |host, crash| {
+        invariants(ProofState::Unknown)(host, crash)?;
+        let kept = proof(host)?;
+        let why = kept.reason.as_ref().and_then(Open::known);
+        if kept.state == ProofState::Unknown && why != Some(reason) {
+            return Err(format!("the reason is {why:?}"));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+pub(crate) fn a_runner_that_died_before_it_released_its_lease_leaves_an_unknown_end() {
+    // Between candidate and release (facts CW-27): the lease of a dead process stands in the way.
+    let seen = explore(
+        |host| revived(host, false, false),
+        finalised,
+        unknown_for(ProofReason::CanonicalSessionLeaseActive),
+    );
+    table::seen("proof::finalise, the lease not released", &seen);
+    // Between release and acknowledgement (facts CW-28): nobody says that it was the runner's doing.
+    let seen = explore(
+        |host| revived(host, true, false),
+        finalised,
+        unknown_for(ProofReason::CanonicalSessionReleaseUnverified),
+    );
+    table::seen("proof::finalise, the release not acknowledged", &seen);
+    // After both the end is observed.
+    let seen = explore(revived_in_order, finalised, invariants(ProofState::Observed));
+    table::seen("proof::finalise, of a revived run", &seen);
+    // The lease that was left is taken back by the next one, whatever the proof says.
+    let host = FaultHost::new();
+    revived(&host, false, false);
+    finalised(&host);
+    let next = acquire_lease(&host).expect("its owner is gone");
+    assert_eq!(next.set_aside.len(), 1, "it says what it set aside");
+}
+
+/// Looks of the caller, who opens the runs root and the run directory before.
+const HANDLES: usize = 2;
+
+// RS-PROOF-25.
+#[test]
+fn a_look_that_fails_for_now_decides_nothing() {
+    // Broken disk, no handle, no handle in the whole system, no memory, interrupted.
+    const PASSING: [i32; 5] = [5, 24, 23, 12, 4];
+    let mut points = 0;
+    let mut refused = 0;
+    for setup in [ended as fn(&FaultHost), revived_in_order] {
+        let host = FaultHost::new();
+        setup(&host);
+        host.begin();
+        finalised(&host);
+        let (looks, wanted) = (host.looks(), proof(&host).expect("written"));
+        assert_eq!(wanted.state, ProofState::Observed, "the run ended in order");
+        let status = content(&host, "status.json");
+        for n in HANDLES..looks {
+            for errno in PASSING {
+                let host = FaultHost::new();
+                setup(&host);
+                let before = host.tree();
+                host.begin();
+                host.fail_look_at(n, errno);
+                let done = try_finalise(&host);
+                points += 1;
+                let at = format!("look {n}, errno {errno}: {done:?}");
+                match done {
+                    Err(ProofError::Evidence(e)) => {
+                        refused += 1;
+                        assert_eq!(host.tree(), before, "{at}: nothing is done");
+                        assert!(e.to_string().starts_with("cannot look at "), "{at}: {e}");
+                    }
+                    // The proof was written before; what follows from it may be missing.
+                    Ok(done) => assert_eq!(done.proof, wanted, "{at}: and it is the true one"),
+                    Err(e) => panic!("{at}: {e}"),
+                }
+                finalise_again(&host, &at);
+                assert_eq!(proof(&host).expect(&at), wanted, "{at}: made again");
+                assert_eq!(content(&host, "status.json"), status, "{at}: no overlay is wrong");
+            }
+        }
+    }
+    assert!(refused >= 40 && points >= 100, "{refused} of {points} points");
+}
+
+fn finalise_again(host: &FaultHost, at: &str) {
+    let done = try_finalise(host).expect(at);
+    assert_eq!(done.missing, [], "{at}: everything that follows is made");
+}
+
+#[test]
+fn a_look_that_is_forbidden_is_an_answer() {
+    const EACCES: i32 = 13;
+    let host = FaultHost::new();
+    ended(&host);
+    let candidate = (HANDLES..host_looks(&host)).find_map(|n| {
+        let host = FaultHost::new();
+        ended(&host);
+        host.begin();
+        host.fail_look_at(n, EACCES);
+        try_finalise(&host).ok().filter(|done| done.row == "F-4")
+    });
+    let done = candidate.expect("the candidate is one of the looks");
+    assert_eq!(done.proof.state, ProofState::Unknown, "it will not be allowed later either");
+}
+
+fn host_looks(host: &FaultHost) -> usize {
+    host.begin();
+    finalised(host);
+    host.looks()
 }

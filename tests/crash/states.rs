@@ -34,7 +34,7 @@ pub(crate) fn names_of(operation: &str) -> Vec<String> {
         "result" => &["run-1.json", "result-pending", "result-index"],
         "lease" => &["session.jsonl", "session-leases", "owner.json", "lease", "token-1"],
         "slot" => &["slot-0", "owner.json", "capacity", "pool"],
-        _ => &["process-terminal.json", "process-terminal-candidate.json"],
+        _ => &["process-terminal.json", "process-terminal-candidate.json", "status.json"],
     };
     let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     if operation.starts_with("slot") {
@@ -189,6 +189,12 @@ fn slot(root: &Path, operation: &str) -> Result<bool, String> {
         "slot-transfer" => owner.run_id == "run-2" && owner.generation == 1,
         _ => false,
     })
+}
+
+/// Whether a run that ended in order is said to have ended in an unknown way.
+pub(crate) fn is_unknown(root: &Path) -> bool {
+    let proof = text(&root.join("async-subagent-runs/run-1/process-terminal.json"));
+    proof.is_some_and(|text| text.contains("\"unknown\""))
 }
 
 fn proof(runs: &Path, operation: &str) -> Result<bool, String> {

@@ -235,7 +235,7 @@ fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
             }
             Ok(Counts { kills: 1, ..Counts::default() })
         }
-        Fate::Fail(_, number) => {
+        Fate::Fail(errno, number) => {
             if !log.contains("(INJECTED)") {
                 return Err("the fault was not made".to_owned());
             }
@@ -251,6 +251,10 @@ fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
                     && errors.contains("flush the directory");
             if !litter.is_empty() && !told {
                 return Err(format!("litter after a handled error: {litter:?}: {said}{errors}"));
+            }
+            // What is forbidden stays so; anything else may be asked again, and `unknown` is for ever.
+            if states::is_unknown(&place.root) && !["EACCES", "EPERM"].contains(errno) {
+                return Err("a fault that passes made the end unknown".to_owned());
             }
             if outcome.code == 0 && !new {
                 return Err(format!("it said ok, but the new state is not there: {said}"));

@@ -217,6 +217,28 @@ fn a_second_name_of_the_target_keeps_its_old_bytes() {
     }
 }
 
+// RS-EVENT-12.
+#[test]
+fn a_log_with_a_second_name_is_moved_aside_and_never_written_to() {
+    let place = Place::new();
+    let secret = place.secret();
+    let run = place.folder("async-subagent-runs/run-1");
+    fs::hard_link(&secret, run.join("events.jsonl")).expect("one file system");
+    let outcome = place.run("append", "022");
+    assert_eq!(outcome.code, 0, "the line is not lost: {}", outcome.errors());
+    assert_eq!(fs::read_to_string(&secret).expect("there"), "{\"secret\":1}", "not written to");
+    let moved = fs::read_to_string(run.join("events.previous.jsonl")).expect("moved aside");
+    assert_eq!(moved, "{\"secret\":1}", "what it held can still be found");
+    let log = fs::read_to_string(run.join("events.jsonl")).expect("a new log");
+    assert!(log.contains("{\"type\":\"new\"}"), "{log}");
+    // A name that is planted between the look and the opening is met by the opening itself.
+    let host = RealHost::new();
+    let dir = host.open_dir(&place.root()).expect("ours");
+    fs::hard_link(&secret, place.root().join("log")).expect("one file system");
+    let e = host.open_append(&dir, "log".as_ref(), 0o600, true).expect_err("a second name");
+    assert!(e.to_string().contains("another name"), "{e}");
+}
+
 #[test]
 fn another_users_root_is_refused() {
     if !is_root() {

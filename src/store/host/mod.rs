@@ -89,6 +89,8 @@ pub struct Stat {
     pub uid: u32,
     /// Size in bytes.
     pub bytes: u64,
+    /// Number of names of a file; 1 where the platform does not tell.
+    pub links: u64,
     /// Device and inode; zeros where the platform tells none.
     pub id: (u64, u64),
     /// Modification time, ms since the epoch.

@@ -111,6 +111,7 @@ fn stat_of(s: &rustix::fs::Stat) -> Stat {
         mode: u32::from(s.st_mode) & 0o7777,
         uid: s.st_uid,
         bytes: s.st_size as u64,
+        links: s.st_nlink as u64,
         id: (s.st_dev as u64, s.st_ino as u64),
         mtime_ms: i64::try_from(mtime.div_euclid(1_000_000)).unwrap_or(i64::MAX),
         stamp_ns: (mtime, ctime),

@@ -44,11 +44,15 @@ impl WriteHost for RealHost {
         let fd = rustix::fs::openat(dir, name, flags, mode_of(mode))?;
         // A pipe with a reader can be opened for writing; only a plain file is a log.
         let stat = rustix::fs::fstat(&fd)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            Ok(fd)
-        } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"))
+        let refuse = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return refuse("it is not a plain file");
         }
+        // What is written would show under a name that may lie anywhere.
+        if stat.st_nlink > 1 {
+            return refuse("it has another name somewhere");
+        }
+        Ok(fd)
     }
 
     fn set_mode(&self, file: &OwnedFd, mode: u32) -> io::Result<()> {

@@ -99,6 +99,7 @@ pub(super) fn stat_of(m: &std::fs::Metadata) -> Stat {
         mode: 0,
         uid: 0,
         bytes: m.len(),
+        links: 1,
         id: (0, 0),
         mtime_ms: i64::try_from(modified / 1_000_000).unwrap_or(i64::MAX),
         stamp_ns: (modified, ns(m.created())),

@@ -35,7 +35,7 @@ pub trait WriteHost: Host {
     /// Opens a plain file for appending, creating it with `mode` less the umask if `create`.
     ///
     /// # Errors
-    /// As the system says; anything but a plain file is an error.
+    /// As the system says; anything but a plain file is an error, and so is one with a second name.
     fn open_append(
         &self,
         dir: &Self::Dir,

@@ -123,6 +123,15 @@ impl Disk {
         }
     }
 
+    /// How many names lead to a node.
+    pub(super) fn names_of(&self, node: NodeId) -> u64 {
+        let dirs = self.nodes.values().filter_map(|dir| match dir {
+            Node::Dir { entries, .. } => Some(entries),
+            Node::File { .. } => None,
+        });
+        dirs.flat_map(BTreeMap::values).filter(|named| **named == node).count() as u64
+    }
+
     fn entries_mut(&mut self, dir: NodeId) -> Option<&mut BTreeMap<OsString, NodeId>> {
         match self.nodes.get_mut(&dir)? {
             Node::Dir { entries, .. } => Some(entries),

@@ -37,6 +37,8 @@ struct World {
     now_ms: i64,
     chance: u64,
     failures: BTreeMap<usize, Injected>,
+    looks: usize,
+    blind: BTreeMap<usize, i32>,
     umask: u32,
     processes: BTreeMap<i64, ProcessSeen>,
     env: BTreeMap<String, OsString>,
@@ -72,6 +74,8 @@ impl FaultHost {
             // After a crash chance goes another way: a new process never draws the same names again.
             chance: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(next as u64),
             failures: BTreeMap::new(),
+            looks: 0,
+            blind: BTreeMap::new(),
             umask: 0o022,
             processes: BTreeMap::new(),
             env: BTreeMap::new(),
@@ -101,6 +105,7 @@ impl FaultHost {
         let mut world = self.world();
         world.effects.clear();
         world.calls = 0;
+        world.looks = 0;
     }
 
     /// What was recorded since [`FaultHost::begin`].
@@ -126,6 +131,39 @@ impl FaultHost {
     /// Makes the `n`-th effect (from 0, counted from [`FaultHost::begin`]) fail.
     pub fn fail_at(&self, n: usize, how: Injected) {
         self.world().failures.insert(n, how);
+    }
+
+    /// Number of looks at files, directories and paths since [`FaultHost::begin`].
+    pub fn looks(&self) -> usize {
+        self.world().looks
+    }
+
+    /// Makes the `n`-th look (from 0, counted from [`FaultHost::begin`]) fail with this error number.
+    pub fn fail_look_at(&self, n: usize, errno: i32) {
+        self.world().blind.insert(n, errno);
+    }
+
+    /// The world for one look, which may be made to fail.
+    fn look(&self) -> io::Result<MutexGuard<'_, World>> {
+        let mut world = self.world();
+        let n = world.looks;
+        world.looks += 1;
+        match world.blind.get(&n) {
+            Some(number) => Err(errno(*number)),
+            None => Ok(world),
+        }
+    }
+
+    /// Gives a file a second name. Not an effect: tests plant it.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn link(&self, dir: NodeId, name: &str, to_dir: NodeId, to: &str) {
+        let mut world = self.world();
+        let node = world.at(dir, name.as_ref()).expect("there is a file to be linked");
+        let now_ms = world.now_ms;
+        let effect = Effect::Create { dir: to_dir, name: to.into(), node, mode: 0, at_ms: now_ms };
+        world.disk.apply_entries(&effect, now_ms);
     }
 
     /// Lets `other` act right before the `n`-th effect (from 0, counted from [`FaultHost::begin`]), as
@@ -249,6 +287,7 @@ const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
+const EINVAL: i32 = 22;
 const ENOTEMPTY: i32 = 39;
 
 fn errno(n: i32) -> io::Error {
@@ -275,9 +314,10 @@ impl World {
             }
             Node::Dir { mode, mtime_ms, .. } => (FileKind::Directory, *mode, 0, *mtime_ms),
         };
+        let links = self.disk.names_of(node).max(1);
         let ns = i128::from(mtime_ms) * 1_000_000;
         let id = if self.numbered { (1, node as u64) } else { (0, 0) };
-        Stat { kind, mode, uid: 1000, bytes, id, mtime_ms, stamp_ns: (ns, ns) }
+        Stat { kind, mode, uid: 1000, bytes, links, id, mtime_ms, stamp_ns: (ns, ns) }
     }
 
     /// Bytes in files that can be reached.
@@ -305,33 +345,33 @@ impl Host for FaultHost {
     type Dir = NodeId;
 
     fn open_dir(&self, path: &Path) -> io::Result<NodeId> {
-        let world = self.world();
+        let world = self.look()?;
         let node = world.walk(path)?;
         world.disk.entries(node).map(|_| node).ok_or_else(|| errno(ENOTDIR))
     }
 
     fn open_dir_at(&self, dir: &NodeId, name: &OsStr) -> io::Result<NodeId> {
-        let world = self.world();
+        let world = self.look()?;
         let node = world.at(*dir, name)?;
         world.disk.entries(node).map(|_| node).ok_or_else(|| errno(ENOTDIR))
     }
 
     fn stat_dir(&self, dir: &NodeId) -> io::Result<Stat> {
-        Ok(self.world().stat(*dir))
+        Ok(self.look()?.stat(*dir))
     }
 
     fn stat_at(&self, dir: &NodeId, name: &OsStr) -> io::Result<Stat> {
-        let world = self.world();
+        let world = self.look()?;
         Ok(world.stat(world.at(*dir, name)?))
     }
 
     fn stat(&self, path: &Path) -> io::Result<Stat> {
-        let world = self.world();
+        let world = self.look()?;
         Ok(world.stat(world.walk(path)?))
     }
 
     fn read_at(&self, dir: &NodeId, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
-        let world = self.world();
+        let world = self.look()?;
         let node = world.at(*dir, name)?;
         let stat = world.stat(node);
         let Some(Node::File { data, .. }) = world.disk.nodes.get(&node) else {
@@ -355,7 +395,7 @@ impl Host for FaultHost {
     ) -> io::Result<()> {
         // The lock is not held while the caller looks at entries one by one.
         let entries: Vec<_> = {
-            let world = self.world();
+            let world = self.look()?;
             let entries = world.disk.entries(*dir).ok_or_else(|| errno(ENOTDIR))?;
             entries.iter().map(|(name, node)| (name.clone(), world.stat(*node).kind)).collect()
         };
@@ -372,7 +412,7 @@ impl Host for FaultHost {
     }
 
     fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
-        self.world().walk(path)?;
+        self.look()?.walk(path)?;
         // There are no links here: the path without its dots is the real one.
         let names = path.components().filter(|part| matches!(part, Component::Normal(_)));
         Ok(Path::new("/").join(names.collect::<PathBuf>()))
@@ -441,6 +481,9 @@ impl WriteHost for FaultHost {
             match world.at(*dir, name) {
                 Ok(node) if matches!(world.disk.nodes[&node], Node::File { .. }) => {
                     self.count(&mut world)?;
+                    if world.disk.names_of(node) > 1 {
+                        return Err(errno(EINVAL));
+                    }
                     return Ok(node);
                 }
                 Ok(_) => return Err(errno(EISDIR)),

@@ -10,11 +10,12 @@
 //!   unflushed content is empty, zero-filled, cut, or whole.
 //!
 //! Each such disk becomes a new [`FaultHost`] on which invariants are checked with the library's own
-//! readers. In countdown mode ([`FaultHost::fail_at`]) the *n*-th effect fails instead.
+//! readers. In countdown mode ([`FaultHost::fail_at`], [`FaultHost::fail_look_at`]) the *n*-th effect or
+//! look fails instead.
 //!
 //! The model is meaner than real file systems: flushing a file does not flush its entry, entries of
 //! one directory may persist in any order, and a rename between two directories needs both flushed.
-//! Not modelled: hard links, reads that fail, bad sectors.
+//! Not modelled: the making of hard links as an effect, bad sectors.
 
 mod disk;
 mod explore;

@@ -1,0 +1,208 @@
+//! What follows from a proof: the marker goes, the status shows it, the log tells of it.
+//!
+//! Steps 4 to 6 of a finalisation (see [`proof`](super::proof), which calls this once the proof is durable).
+//! Each can be made again from the proof and the candidate at any time, and leaves what is there
+//! already as it is, so a crash between them is completed by the same calls. None keeps another from
+//! being made. Spec: RS-PROOF-21, RS-PROOF-23, RS-PROOF-24; facts §5.6, X-4, X-5, P-20.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use crate::protocol::candidate::Candidate;
+use crate::protocol::finalize::{self, StepSeen};
+use crate::protocol::ids::RunId;
+use crate::protocol::proof::{Proof, ProofState};
+use crate::protocol::{Document, Raw, layout, limits, written};
+
+use super::atomic::{Durability, Options, Step, WriteError};
+use super::host::{Host, Part, WriteHost};
+use super::journal;
+use super::lock_dir::failed;
+use super::proof::{RunPlace, exists, text};
+use super::run;
+use super::sidecar::{self, Decision};
+
+/// A step that follows from a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Consequence {
+    /// The active marker and its aliases are removed.
+    Marker,
+    /// The status has the proof.
+    Overlay,
+    /// The log has the event.
+    Event,
+}
+
+/// Steps 4 to 6. What is there already is left as it is.
+pub(super) fn consequences<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    proof: &Proof,
+    proof_text: &str,
+    candidate: Option<&Candidate>,
+) -> Vec<(Consequence, String)> {
+    let mut missing = Vec::new();
+    let mut note = |what, made: Result<(), String>| {
+        if let Err(why) = made {
+            missing.push((what, why));
+        }
+    };
+    if proof.state == ProofState::Observed {
+        let removed = remove_marker(host, place.runs_root, place.run_id);
+        note(Consequence::Marker, removed.map_err(with_cause));
+    }
+    note(Consequence::Overlay, overlay(host, place, proof, proof_text, candidate));
+    note(Consequence::Event, event(host, place, proof_text));
+    missing
+}
+
+fn with_cause(e: impl std::error::Error) -> String {
+    e.source().map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
+}
+
+/// Step 4. Facts: the marker, then the run's name in every alias, then empty aliases.
+fn remove_marker<H: WriteHost>(
+    host: &H,
+    runs_root: &H::Dir,
+    run_id: &RunId,
+) -> Result<(), WriteError> {
+    let name = run_id.as_str();
+    let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+    let index = match host.open_dir_at(runs_root, layout::ACTIVE_INDEX.as_ref()) {
+        Ok(index) => index,
+        Err(e) if gone(&e) => return Ok(()),
+        Err(e) => return Err(failed(host, runs_root, Step::Look, layout::ACTIVE_INDEX, e)),
+    };
+    match host.unlink(&index, name.as_ref()) {
+        Ok(()) => {}
+        Err(e) if gone(&e) => {}
+        Err(e) => return Err(failed(host, &index, Step::Remove, name, e)),
+    }
+    // Aliases are best effort: readers believe the marker.
+    if let Ok(calls) = host.open_dir_at(&index, layout::TOOL_CALLS_DIR.as_ref()) {
+        let mut aliases = Vec::new();
+        let _ = host.list(&calls, &mut |entry| {
+            aliases.push(entry.name);
+            ControlFlow::Continue(())
+        });
+        for alias in aliases {
+            let Ok(dir) = host.open_dir_at(&calls, &alias) else { continue };
+            if host.unlink(&dir, name.as_ref()).is_ok() {
+                // Only an empty one goes.
+                let _ = host.remove_dir(&calls, &alias);
+            }
+        }
+    }
+    host.sync_dir(&index).map_err(|e| failed(host, &index, Step::FlushDirectory, name, e))
+}
+
+/// Step 5. Facts P-20.
+fn overlay<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    proof: &Proof,
+    proof_text: &str,
+    candidate: Option<&Candidate>,
+) -> Result<(), String> {
+    let patched = sidecar::patch_at(
+        host,
+        place.run_dir,
+        layout::STATUS,
+        limits::STATUS_MAX_BYTES,
+        &Options::new(Durability::Durable),
+        // One unflushed replace would undo the runner's durable terminal status.
+        run::level,
+        |status| {
+            let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
+            if let Some(theirs) = theirs {
+                return Decision::Refuse(format!("it belongs to run {theirs}"));
+            }
+            let there = status.get("processTerminal").map(Proof::read_raw);
+            if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
+                return Decision::Keep;
+            }
+            let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
+            match step_texts(host, status, proof, candidate) {
+                Ok(steps) => members.extend(steps.map(|steps| ("steps", steps))),
+                // An overlay that is there is not made again, so a wrong one would stay.
+                Err(e) => {
+                    return Decision::Refuse(format!("a session: {}", super::read::plain(&e)));
+                }
+            }
+            Decision::Patch(members)
+        },
+    );
+    patched.map(drop).map_err(with_cause)
+}
+
+/// The text of `steps` with each step's overlay in it, every other byte as it was. `None` when there
+/// is nothing to patch.
+///
+/// # Errors
+/// When it cannot be told for now whether a session is there.
+fn step_texts<H: Host>(
+    host: &H,
+    status: &Document<'_>,
+    proof: &Proof,
+    candidate: Option<&Candidate>,
+) -> io::Result<Option<String>> {
+    let Some(steps) = status.get("steps") else { return Ok(None) };
+    let Some(elements) = steps.array() else { return Ok(None) };
+    let docs: Vec<Option<Document<'_>>> = elements.iter().map(|raw| raw.object()).collect();
+    let named = candidate.and_then(|candidate| candidate.session_file.as_deref());
+    let states: Vec<Option<String>> =
+        docs.iter().map(|step| step.as_ref().and_then(|step| text(step, "status"))).collect();
+    let mut seen: Vec<StepSeen<'_>> = Vec::with_capacity(docs.len());
+    for (step, state) in docs.iter().zip(&states) {
+        let own = step.as_ref().and_then(|step| text(step, "sessionFile"));
+        let file = own.as_deref().filter(|file| !file.is_empty()).or(named);
+        let session_exists = file.map_or(Ok(false), |file| exists(host, file))?;
+        seen.push(StepSeen { state: state.as_deref(), session_exists });
+    }
+    let overlays = finalize::step_overlays(proof, candidate, &seen);
+    Ok(Some(spliced(steps, &elements, |at| {
+        let text = written::indented(&written::proof(overlays.get(at)?, None), 6);
+        docs.get(at)?.as_ref()?.patched(&[("processTerminal", &text)]).ok()
+    })))
+}
+
+/// An array with some elements replaced, and what stands between them as it was.
+fn spliced(array: Raw<'_>, elements: &[Raw<'_>], new: impl Fn(usize) -> Option<String>) -> String {
+    let source = array.text();
+    let base = source.as_ptr() as usize;
+    let mut out = String::with_capacity(source.len() + 256 * elements.len());
+    let mut copied = 0;
+    for (at, element) in elements.iter().enumerate() {
+        let start = element.text().as_ptr() as usize - base;
+        out.push_str(&source[copied..start]);
+        out.push_str(new(at).as_deref().unwrap_or(element.text()));
+        copied = start + element.text().len();
+    }
+    out.push_str(&source[copied..]);
+    out
+}
+
+/// Step 6.
+fn event<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    proof_text: &str,
+) -> Result<(), String> {
+    let run_id = place.run_id.as_str();
+    let part = Part::Tail(limits::EVENTS_TAIL_BYTES);
+    if let Ok(read) = host.read_at(place.run_dir, layout::EVENTS.as_ref(), part) {
+        let known = read.bytes.split(|b| *b == b'\n').any(|line| {
+            Document::from_bytes(line).is_ok_and(|event| {
+                text(&event, "type").as_deref() == Some("subagent.run.process_terminal")
+                    && text(&event, "runId").as_deref() == Some(run_id)
+            })
+        });
+        if known {
+            return Ok(());
+        }
+    }
+    let line = written::proof_event(run_id, host.now_ms(), proof_text);
+    journal::append(host, place.run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES)
+        .map_err(with_cause)
+}
