@@ -5,7 +5,10 @@ use runstore::store::advisory::{LockError, Locks, STRIPES, lock_name};
 use runstore::store::atomic::{Durability, Options};
 use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::sidecar::{Decision, PatchError, Patched, patch_locked};
-use testkit::fault::{FaultHost, Injected, explore};
+use testkit::fault::{Crash, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
+
+use crate::sweep::{self, every_call};
+use crate::table;
 
 const NAME: &str = "status.json";
 const OLD: &str = "{\n  \"state\": \"running\",\n  \"odd\": 1e400\n}";
@@ -64,20 +67,39 @@ fn lock_files_are_few_and_stay() {
 }
 
 #[test]
-fn a_patch_under_the_lock_is_whole_or_absent_after_every_crash() {
-    let seen = explore(
-        with_status,
-        |host| operation(host).expect("nothing fails"),
-        |host, crash| {
-            let now = content(host);
-            let kept = !crash.acknowledged || now == NEW;
-            // Whoever died holds nothing, and what it left of the lock keeps nobody out.
-            drop(locks(host).acquire(KEY).map_err(|e| format!("not free: {e}"))?);
-            if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
-        },
-    );
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
-    println!("patch_locked: {} steps, {} states", seen.steps, seen.states);
+pub(crate) fn a_patch_under_the_lock_is_whole_or_absent_after_every_crash() {
+    let patched = |host: &FaultHost| operation(host).expect("nothing fails");
+    let whole_and_kept = |host: &FaultHost, crash: &Crash| {
+        let now = content(host);
+        let kept = !crash.acknowledged || now == NEW;
+        // Whoever died holds nothing, and what it left of the lock keeps nobody out.
+        drop(locks(host).acquire(KEY).map_err(|e| format!("not free: {e}"))?);
+        if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
+    };
+    let seen = explore(with_status, patched, whole_and_kept);
+    table::seen("sidecar::patch_locked and advisory::Locks::acquire", &seen);
+    for (mistake, sabotage) in [
+        ("the new text is never flushed", Sabotage::Drop(4)),
+        ("the directory is never flushed", Sabotage::Drop(6)),
+    ] {
+        let seen = explore_sabotaged(with_status, patched, whole_and_kept, sabotage);
+        table::caught("sidecar::patch_locked", mistake, &seen);
+    }
+}
+
+#[test]
+fn every_failing_call_in_every_way_leaves_the_old_text_or_the_new_one() {
+    let points = every_call(with_status, operation, |host, done, fault| {
+        let at = format!("{fault:?}: {done:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}: no temp file is left");
+        // Directory, lock file, lock; a lock that cannot be had keeps nothing from being written.
+        let written = fault.call < 3 || fault.is_made_good();
+        assert_eq!(done.is_ok(), written, "{at}");
+        let new = written || fault.call == 7;
+        assert_eq!(content(host), if new { NEW } else { OLD }, "{at}");
+        drop(locks(host).acquire(KEY).expect("let go whatever became of the patch"));
+    });
+    assert_eq!(points, 8 * 8);
 }
 
 #[test]

@@ -9,6 +9,9 @@ use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::reserve;
 use testkit::fault::{Crash, FaultHost, Injected, NodeId, Sabotage, explore, explore_sabotaged};
 
+use crate::sweep::{self, every_call};
+use crate::table;
+
 const OLD: &str = "{\"state\": \"running\"}";
 const NEW: &str = "{\"state\": \"complete\"}";
 const ENOSPC: i32 = 28;
@@ -331,10 +334,9 @@ fn status_is_whole_and_kept(host: &FaultHost, crash: &Crash) -> Result<(), Strin
 }
 
 #[test]
-fn a_terminal_record_out_of_the_reserve_is_whole_after_every_crash() {
+pub(crate) fn a_terminal_record_out_of_the_reserve_is_whole_after_every_crash() {
     let seen = explore(full_with_reserve, terminal_out_of_the_reserve, status_is_whole_and_kept);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
-    println!("deferred terminal: {} steps, {} states", seen.steps, seen.states);
+    table::seen("deferred::Deferred::write, out of the reserve", &seen);
     // Create, remove the temp file; remove the reserve, flush; create, write, flush, rename, flush.
     assert_eq!(seen.steps, 9);
     for (mistake, sabotage) in [
@@ -349,7 +351,7 @@ fn a_terminal_record_out_of_the_reserve_is_whole_after_every_crash() {
             status_is_whole_and_kept,
             sabotage,
         );
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("deferred::Deferred::write, out of the reserve", mistake, &seen);
     }
 }
 
@@ -389,7 +391,7 @@ fn every_failing_effect_of_a_terminal_record_on_a_full_disk_is_an_error_or_made_
 }
 
 #[test]
-fn what_waits_is_lost_in_a_crash_and_nothing_else() {
+pub(crate) fn what_waits_is_lost_in_a_crash_and_nothing_else() {
     let seen = explore(
         |host| {
             with_old(host);
@@ -404,6 +406,51 @@ fn what_waits_is_lost_in_a_crash_and_nothing_else() {
         },
         status_is_whole_and_kept,
     );
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
-    println!("deferred: {} steps, {} states", seen.steps, seen.states);
+    table::seen("deferred::Deferred::write and tick", &seen);
+    // The end of a run that had to wait: written, and then the reserve goes.
+    let seen = explore(
+        full_with_reserve,
+        |host| {
+            let mut queue = Deferred::for_run(Arc::new(0), "run-1");
+            defer(&mut queue, host, item(layout::STATUS, NEW, false));
+            host.set_room_bytes(None);
+            let drained = queue.finish(host, host.now_ms() + 5_000);
+            assert!(drained.left.is_empty(), "there is room");
+        },
+        |host, crash| {
+            status_is_whole_and_kept(host, crash)?;
+            let reserve = host.stat_at(&0, layout::RESERVE.as_ref()).is_ok();
+            let told = content(host, layout::STATUS).as_deref() == Some(NEW);
+            let held = reserve || told;
+            if held { Ok(()) } else { Err("the room went before the end was told".to_owned()) }
+        },
+    );
+    table::seen("deferred::Deferred::write, drain and finish", &seen);
+}
+
+#[test]
+fn every_failing_effect_of_a_wait_and_its_end_leaves_the_old_record_or_the_new_one() {
+    let setup = |host: &FaultHost| {
+        full_with_reserve(host);
+        host.set_room_bytes(None);
+    };
+    let operation = |host: &FaultHost| {
+        let mut queue = Deferred::for_run(Arc::new(0), "run-1");
+        let done = queue.write(host, item(layout::STATUS, NEW, true));
+        (done.map(drop).map_err(|e| e.to_string()), queue.finish(host, host.now_ms() + 5_000))
+    };
+    let points = every_call(setup, operation, |host, (done, drained), fault| {
+        let at = format!("{fault:?}: {done:?}, {drained:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}: no temp file is left");
+        assert!(drained.left.is_empty(), "{at}: nothing waits any more");
+        let now = content(host, layout::STATUS).expect("never without a record");
+        // What passes is made good by the queue; everything else is told. The reserve is its own matter.
+        if done.is_ok() {
+            assert_eq!(now, NEW, "{at}");
+        } else {
+            assert!(!fault.is_made_good() && fault.call < 5, "{at}");
+            assert_eq!(now == NEW, fault.call == 4, "{at}: only its survival may be in doubt");
+        }
+    });
+    assert!(points >= 56, "{points} points");
 }

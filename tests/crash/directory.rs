@@ -2,11 +2,13 @@
 
 use runstore::store::atomic::{Durability, Options, Step, replace};
 use runstore::store::directory::{
-    Made, create, create_durable, create_path, open_path, remove_if_empty,
+    Made, create, create_durable, create_new, create_path, open_path, remove_if_empty,
 };
 use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::retry::RetryPolicy;
 use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
+
+use crate::table;
 
 const PATH: [&str; 3] = ["result-index", "sessions", "S"];
 const FILE: &str = "r.json";
@@ -29,15 +31,52 @@ fn the_file_is_reached(host: &FaultHost, crash: &Crash) -> Result<(), String> {
 }
 
 #[test]
-fn a_durable_file_in_new_directories_is_reached_after_every_crash() {
+pub(crate) fn a_durable_file_in_new_directories_is_reached_after_every_crash() {
     let seen = explore(|_| {}, a_file_in_new_directories, the_file_is_reached);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    table::seen("directory::create_path and atomic::replace", &seen);
     assert_eq!(seen.steps, 11, "make and flush three times, then the five steps of a replace");
     assert!(seen.states >= 39, "{} states", seen.states);
 }
 
 #[test]
-fn a_directory_that_is_not_flushed_is_caught() {
+pub(crate) fn a_single_directory_is_there_once_acknowledged_and_gone_once_removed() {
+    let there = |host: &FaultHost| host.stat_at(&0, "d".as_ref()).is_ok();
+    let made = |host: &FaultHost| {
+        create_durable(host, &0, "d", &never()).expect("nothing fails here");
+    };
+    let kept = |host: &FaultHost, crash: &Crash| {
+        if there(host) || !crash.acknowledged { Ok(()) } else { Err("it is lost".to_owned()) }
+    };
+    let seen = explore(|_| {}, made, kept);
+    table::seen("directory::create_durable", &seen);
+    let seen = explore_sabotaged(|_| {}, made, kept, Sabotage::Drop(1));
+    table::caught("directory::create_durable", "the parent is never flushed", &seen);
+    // Without a flush only the death of a process is promised anything.
+    let of_process = |host: &FaultHost, crash: &Crash| {
+        let lost = crash.acknowledged && crash.model == Model::Process && !there(host);
+        if lost { Err("it is lost".to_owned()) } else { Ok(()) }
+    };
+    let plain = |host: &FaultHost| {
+        create(host, &0, "d", &never()).expect("nothing fails here");
+    };
+    table::seen("directory::create", &explore(|_| {}, plain, of_process));
+    let new = |host: &FaultHost| {
+        create_new(host, &0, "d", &never()).expect("nothing fails here");
+    };
+    table::seen("directory::create_new", &explore(|_| {}, new, of_process));
+    // A removal that a power cut undoes leaves an empty directory, which is what was there.
+    let removed = |host: &FaultHost| {
+        assert!(remove_if_empty(host, &0, "d").expect("nothing fails here"), "it is empty");
+    };
+    let gone = |host: &FaultHost, crash: &Crash| {
+        let left = crash.acknowledged && crash.model == Model::Process && there(host);
+        if left { Err("it is left".to_owned()) } else { Ok(()) }
+    };
+    table::seen("directory::remove_if_empty", &explore(made, removed, gone));
+}
+
+#[test]
+pub(crate) fn a_directory_that_is_not_flushed_is_caught() {
     for (mistake, drop) in [("the first parent", 1), ("the second parent", 3), ("the third", 5)] {
         let seen = explore_sabotaged(
             |_| {},
@@ -45,7 +84,7 @@ fn a_directory_that_is_not_flushed_is_caught() {
             the_file_is_reached,
             Sabotage::Drop(drop),
         );
-        assert!(!seen.violations.is_empty(), "not caught: {mistake} is never flushed");
+        table::caught("directory::create_path", &format!("{mistake} is never flushed"), &seen);
         let power = |why: &String| why.contains(&format!("{:?}", Model::Power));
         assert!(seen.violations.iter().all(power), "only a power cut can show it");
     }

@@ -7,12 +7,14 @@ use runstore::protocol::evidence::Times;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::segment::SegmentInput;
 use runstore::store::host::{Host as _, Part, WriteHost as _};
-use runstore::store::markers::{Marker, Terminal, Updated, release, update};
+use runstore::store::markers::{Marker, Terminal, Updated, release, update, write_terminal};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::{Opened, Store};
 use testkit::fault::{
     Crash, Effect, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
 };
+
+use crate::table;
 
 const ROOT: &str = "/async-subagent-runs";
 const ENDED: &str =
@@ -145,31 +147,31 @@ fn position(
 }
 
 #[test]
-fn a_marker_is_kept_after_every_crash() {
+pub(crate) fn a_marker_is_kept_after_every_crash() {
     let seen = explore(|host| with_status(host, "{}"), enter, entering);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    table::seen("markers::update, a start", &seen);
     assert_eq!(seen.steps, 7);
     assert!(seen.states >= 29, "{} states", seen.states);
 }
 
 #[test]
-fn a_run_that_ends_is_in_an_index_after_every_crash() {
+pub(crate) fn a_run_that_ends_is_in_an_index_after_every_crash() {
     let seen = explore(ended_with_marker_and_alias, end, ending);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    table::seen("markers::update, an end", &seen);
     assert_eq!(seen.steps, 14);
     assert!(seen.states >= 101, "{} states", seen.states);
 }
 
 #[test]
-fn a_released_run_is_out_of_the_active_index_after_every_crash() {
+pub(crate) fn a_released_run_is_out_of_the_active_index_after_every_crash() {
     let seen = explore(ended_with_marker_and_alias, leave, leaving);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+    table::seen("markers::release", &seen);
     assert_eq!(seen.steps, 5);
     assert!(seen.states >= 69, "{} states", seen.states);
 }
 
 #[test]
-fn a_wrong_order_or_a_dropped_flush_of_the_indexes_is_caught() {
+pub(crate) fn a_wrong_order_or_a_dropped_flush_of_the_indexes_is_caught() {
     let with_empty_status = |host: &FaultHost| with_status(host, "{}");
     // Making the marker: make the index, flush its parent, make the marker, flush the index.
     for (mistake, sabotage) in [
@@ -178,7 +180,7 @@ fn a_wrong_order_or_a_dropped_flush_of_the_indexes_is_caught() {
         ("the directory is flushed before the marker is made", Sabotage::Swap(2)),
     ] {
         let seen = explore_sabotaged(with_empty_status, enter, entering, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("markers::update, a start", mistake, &seen);
     }
     let at = |fits: fn(&Effect) -> bool| position(ended_with_marker_and_alias, end, fits);
     let removal = at(|e| matches!(e, Effect::Unlink { .. }));
@@ -192,18 +194,18 @@ fn a_wrong_order_or_a_dropped_flush_of_the_indexes_is_caught() {
         ("the active marker goes before the terminal one is kept", Sabotage::Swap(rename + 1)),
     ] {
         let seen = explore_sabotaged(ended_with_marker_and_alias, end, ending, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("markers::update, an end", mistake, &seen);
     }
 }
 
 #[test]
-fn a_removal_that_does_not_happen_is_caught() {
+pub(crate) fn a_removal_that_does_not_happen_is_caught() {
     for (mistake, dropped) in
         [("the marker stays", 0), ("an empty directory stays", 2), ("the last one stays", 4)]
     {
         let sabotage = Sabotage::Drop(dropped);
         let seen = explore_sabotaged(ended_with_marker_and_alias, leave, leaving, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("markers::release", mistake, &seen);
     }
 }
 
@@ -283,6 +285,35 @@ fn every_failing_effect_leaves_the_run_in_an_index() {
         }
     }
     assert!(points >= 80, "{points} points");
+}
+
+/// The terminal marker alone.
+fn mark_ended(host: &FaultHost) {
+    let done = write_terminal(host, &runs(host), &run(), RunState::Complete, &RetryPolicy::never());
+    assert!(matches!(done, Ok(Terminal::Written(_))), "{done:?}");
+}
+
+fn marking(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    no_marker_is_torn(host)?;
+    acknowledged_is_kept(host, crash, TERMINAL)?;
+    mark_ended(host);
+    if host.tree().contains_key(TERMINAL) { Ok(()) } else { Err("not made again".to_owned()) }
+}
+
+#[test]
+pub(crate) fn a_terminal_marker_is_whole_and_kept_after_every_crash() {
+    let setup = |host: &FaultHost| with_status(host, ENDED);
+    let seen = explore(setup, mark_ended, marking);
+    table::seen("markers::write_terminal", &seen);
+    // Make and flush twice; create, write, flush, rename, flush.
+    for (mistake, sabotage) in [
+        ("the terminal index is never flushed", Sabotage::Drop(1)),
+        ("the marker is never flushed", Sabotage::Drop(6)),
+        ("the marker's name is never flushed", Sabotage::Drop(8)),
+    ] {
+        let seen = explore_sabotaged(setup, mark_ended, marking, sabotage);
+        table::caught("markers::write_terminal", mistake, &seen);
+    }
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn whole(seen: &Exploration, what: &str, steps: usize) {
 }
 
 #[test]
-fn every_crash_of_a_finalisation_can_be_completed() {
+pub(crate) fn every_crash_of_a_finalisation_can_be_completed() {
     let seen = explore(ended, finalised, invariants(ProofState::Observed));
     whole(&seen, "proof::finalise", 16);
     let seen = explore(cut_off, completed, invariants(ProofState::Observed));
@@ -252,19 +252,19 @@ fn every_crash_of_a_finalisation_can_be_completed() {
 }
 
 #[test]
-fn the_first_proof_stays_after_every_crash() {
+pub(crate) fn the_first_proof_stays_after_every_crash() {
     let seen = explore(ended_unknown, finalised, first_proof_stays);
     whole(&seen, "proof::finalise, over a proof of the runner", 7);
 }
 
 #[test]
-fn every_crash_of_a_preparation_can_be_gone_on_from() {
+pub(crate) fn every_crash_of_a_preparation_can_be_gone_on_from() {
     let seen = explore(make_dirs, prepared, preparation_holds);
     whole(&seen, "proof::initialise", 9);
 }
 
 #[test]
-fn a_dropped_flush_or_a_wrong_order_is_caught() {
+pub(crate) fn a_dropped_flush_or_a_wrong_order_is_caught() {
     // finalise: create, write, flush, rename, flush of the proof; unlink, unlink, rmdir, flush of the
     // marker; create, write, flush, rename, flush of the status; create, write of the event.
     let rows = [

@@ -19,6 +19,8 @@ use testkit::fault::{
     Crash, Effect, Exploration, FaultHost, Injected, Sabotage, explore, explore_sabotaged,
 };
 
+use crate::table;
+
 const FILE: &str = "run-1.json";
 const OLD: &str =
     r#"{"id":"run-1","sessionId":"S","toolCallId":"t","state":"paused","timestamp":1}"#;
@@ -210,25 +212,35 @@ fn promotion(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     }
 }
 
-fn counted(seen: &Exploration, steps: usize, states: usize) {
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+fn counted(what: &str, seen: &Exploration, steps: usize, states: usize) {
+    table::seen(what, seen);
     assert_eq!(seen.steps, steps);
     assert!(seen.states >= states, "{} states", seen.states);
 }
 
 #[test]
-fn a_first_result_is_found_after_every_crash() {
-    counted(&explore(empty, publish_new, first_publication), 48, 170);
+pub(crate) fn a_first_result_is_found_after_every_crash() {
+    counted(
+        "publish::publish, a first result",
+        &explore(empty, publish_new, first_publication),
+        48,
+        170,
+    );
 }
 
 #[test]
-fn a_second_result_takes_the_place_of_the_first_after_every_crash() {
-    counted(&explore(with_old, publish_new, second_publication), 28, 120);
+pub(crate) fn a_second_result_takes_the_place_of_the_first_after_every_crash() {
+    counted(
+        "publish::publish, over an older one",
+        &explore(with_old, publish_new, second_publication),
+        28,
+        120,
+    );
 }
 
 #[test]
-fn a_promotion_is_complete_or_still_to_do_after_every_crash() {
-    counted(&explore(with_pending, promote_old, promotion), 3, 10);
+pub(crate) fn a_promotion_is_complete_or_still_to_do_after_every_crash() {
+    counted("publish::promote", &explore(with_pending, promote_old, promotion), 3, 10);
 }
 
 fn mark_old(host: &FaultHost) {
@@ -244,8 +256,8 @@ fn marking(host: &FaultHost, crash: &Crash) -> Result<(), String> {
 }
 
 #[test]
-fn a_delivery_mark_is_whole_after_every_crash() {
-    counted(&explore(with_old, mark_old, marking), 23, 98);
+pub(crate) fn a_delivery_mark_is_whole_after_every_crash() {
+    counted("delivery::mark_delivered", &explore(with_old, mark_old, marking), 23, 98);
 }
 
 /// A payload of the form of a snapshot: it has a `runId`.
@@ -269,27 +281,31 @@ fn snapshotting(host: &FaultHost, crash: &Crash) -> Result<(), String> {
 }
 
 #[test]
-fn a_snapshot_is_found_after_every_crash() {
-    counted(&explore(empty, snapshot_old, snapshotting), 36, 130);
+pub(crate) fn a_snapshot_is_found_after_every_crash() {
+    counted("publish::snapshot", &explore(empty, snapshot_old, snapshotting), 36, 130);
 }
 
 #[test]
-fn a_wrong_order_or_a_dropped_flush_of_the_smaller_operations_is_caught() {
+pub(crate) fn a_wrong_order_or_a_dropped_flush_of_the_smaller_operations_is_caught() {
     let names = positions(with_pending, promote_old, |e| matches!(e, Effect::SyncDir { .. }));
     for flush in names {
         let dropped = Sabotage::Drop(flush);
         let seen = explore_sabotaged(with_pending, promote_old, promotion, dropped);
-        assert!(!seen.violations.is_empty(), "not caught: effect {flush} of a promotion");
+        table::caught("publish::promote", &format!("effect {flush} is never flushed"), &seen);
     }
     let flushed = |e: &Effect| matches!(e, Effect::Sync { .. });
-    for (setup, operation, check) in [
-        (with_old as fn(&FaultHost), mark_old as fn(&FaultHost), marking as Check),
-        (empty, snapshot_old, snapshotting),
+    let delivering = "delivery::mark_delivered";
+    for (what, setup, operation, check) in [
+        (delivering, with_old as fn(&FaultHost), mark_old as fn(&FaultHost), marking as Check),
+        ("publish::snapshot", empty, snapshot_old, snapshotting),
     ] {
         let file = positions(setup, operation, flushed)[0];
-        for sabotage in [Sabotage::Drop(file), Sabotage::Swap(file)] {
+        for (mistake, sabotage) in [
+            ("the pending payload is never flushed", Sabotage::Drop(file)),
+            ("it is renamed before it is flushed", Sabotage::Swap(file)),
+        ] {
             let seen = explore_sabotaged(setup, operation, check, sabotage);
-            assert!(!seen.violations.is_empty(), "not caught: {sabotage:?}");
+            table::caught(what, mistake, &seen);
         }
     }
 }
@@ -371,7 +387,7 @@ fn positions(
 }
 
 #[test]
-fn a_wrong_order_or_a_dropped_flush_of_a_publication_is_caught() {
+pub(crate) fn a_wrong_order_or_a_dropped_flush_of_a_publication_is_caught() {
     let flushed = positions(empty, publish_new, |e| matches!(e, Effect::SyncDir { .. }));
     let files = positions(empty, publish_new, |e| matches!(e, Effect::Sync { .. }));
     let renames = positions(empty, publish_new, |e| matches!(e, Effect::Rename { .. }));
@@ -387,7 +403,7 @@ fn a_wrong_order_or_a_dropped_flush_of_a_publication_is_caught() {
         ("the entry's name is never flushed", Sabotage::Drop(flushed[6])),
     ] {
         let seen = explore_sabotaged(empty, publish_new, first_publication, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("publish::publish", mistake, &seen);
     }
     // In an empty store a later flush of the same directory stands in for these two.
     let flushed = positions(with_short_cuts, publish_new, |e| matches!(e, Effect::SyncDir { .. }));
@@ -397,7 +413,7 @@ fn a_wrong_order_or_a_dropped_flush_of_a_publication_is_caught() {
     ] {
         let sabotage = Sabotage::Drop(flush);
         let seen = explore_sabotaged(with_short_cuts, publish_new, first_publication, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("publish::publish", mistake, &seen);
     }
 }
 
@@ -412,7 +428,7 @@ fn a_promotion_that_is_not_kept_leaves_the_result_pending() {
 }
 
 #[test]
-fn an_index_before_its_payload_is_caught() {
+pub(crate) fn an_index_before_its_payload_is_caught() {
     // The wrong order as an operation: index first.
     let wrong = |host: &FaultHost| {
         let other = FaultHost::new();
@@ -427,7 +443,8 @@ fn an_index_before_its_payload_is_caught() {
         publish_new(host);
     };
     let seen = explore(empty, wrong, first_publication);
-    assert!(seen.violations.iter().any(|v| v.contains("leads to nothing")), "not caught");
+    assert!(seen.violations.iter().any(|v| v.contains("leads to nothing")), "by its invariant");
+    table::caught("publish::publish", "an index before its payload", &seen);
 }
 
 #[test]

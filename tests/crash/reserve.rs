@@ -5,6 +5,9 @@ use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::reserve::{Reserved, create, release, renew};
 use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
 
+use crate::sweep::every_call;
+use crate::table;
+
 const STATUS: &str = "{\"state\": \"running\"}";
 
 fn with_status(host: &FaultHost) {
@@ -49,17 +52,16 @@ fn reserve_is_whole_or_made_whole(host: &FaultHost, crash: &Crash) -> Result<(),
 }
 
 #[test]
-fn a_reserve_is_whole_absent_or_made_whole_after_every_crash() {
+pub(crate) fn a_reserve_is_whole_absent_or_made_whole_after_every_crash() {
     let seen = explore(with_status, make, reserve_is_whole_or_made_whole);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
-    println!("reserve create: {} steps, {} states", seen.steps, seen.states);
+    table::seen("reserve::create", &seen);
     // Create, write, flush.
     for (mistake, sabotage) in [
         ("it is never flushed", Sabotage::Drop(2)),
         ("it is flushed before it is written", Sabotage::Swap(1)),
     ] {
         let seen = explore_sabotaged(with_status, make, reserve_is_whole_or_made_whole, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("reserve::create", mistake, &seen);
     }
 }
 
@@ -74,22 +76,62 @@ fn gone_once_acknowledged(host: &FaultHost, crash: &Crash) -> Result<(), String>
 }
 
 #[test]
-fn a_release_gives_the_room_back_in_one_step() {
+pub(crate) fn a_release_gives_the_room_back_in_one_step() {
     let with_reserve = |host: &FaultHost| {
         with_status(host);
         make(host);
     };
     let operation = |host: &FaultHost| release(host, &0).expect("released");
     let seen = explore(with_reserve, operation, gone_once_acknowledged);
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
-    println!("reserve release: {} steps, {} states", seen.steps, seen.states);
+    table::seen("reserve::release", &seen);
     for (mistake, sabotage) in [
         ("the directory is never flushed", Sabotage::Drop(1)),
         ("the directory is flushed before the removal", Sabotage::Swap(0)),
     ] {
         let seen = explore_sabotaged(with_reserve, operation, gone_once_acknowledged, sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught("reserve::release", mistake, &seen);
     }
+}
+
+#[test]
+pub(crate) fn a_reserve_that_is_made_again_is_whole_absent_or_made_whole_after_every_crash() {
+    let with_room = |host: &FaultHost| {
+        with_status(host);
+        host.set_room_bytes(Some(8 << 20));
+    };
+    let again = |host: &FaultHost| assert!(renew(host, &0), "there is room");
+    let seen = explore(with_room, again, reserve_is_whole_or_made_whole);
+    table::seen("reserve::renew", &seen);
+}
+
+#[test]
+fn every_failing_effect_in_every_way_leaves_no_reserve_or_a_whole_one() {
+    let make = |host: &FaultHost| create(host, &0).map_err(|e| e.to_string());
+    let points = every_call(with_status, make, |host, done, fault| {
+        let at = format!("{fault:?}: {done:?}");
+        let whole = size(host) == Some(limits::RESERVE_BYTES as u64);
+        assert_eq!(done.is_ok(), whole, "{at}");
+        assert_eq!(done.is_ok(), fault.is_made_good(), "{at}");
+        assert!(whole || size(host).is_none(), "{at}: no part of it is left");
+        status_is_left_alone(host).expect(&at);
+    });
+    assert_eq!(points, 3 * 8);
+    let with_reserve = |host: &FaultHost| {
+        with_status(host);
+        create(host, &0).expect("room");
+    };
+    let points = every_call(
+        with_reserve,
+        |host| release(host, &0).map_err(|e| e.to_string()),
+        |host, done, fault| {
+            let at = format!("{fault:?}: {done:?}");
+            let gone = size(host).is_none();
+            assert_eq!(done.is_ok(), gone, "{at}: the answer is true");
+            assert_eq!(gone, fault.call == 1 || fault.is_made_good(), "{at}");
+            status_is_left_alone(host).expect(&at);
+        },
+    );
+    assert_eq!(points, 2 * 8);
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::cell::Cell;
 use runstore::store::atomic::{Durability, Options};
 use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::sidecar::{Decision, PatchError, Patched, patch};
-use testkit::fault::{Crash, FaultHost, Model, explore};
+use testkit::fault::{Crash, FaultHost, Sabotage, explore, explore_sabotaged};
+
+use crate::table;
 
 const NAME: &str = "status.json";
 const OLD: &str = "{\n  \"state\": \"running\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
@@ -31,17 +33,26 @@ fn options() -> Options {
 }
 
 #[test]
-fn a_patch_is_whole_or_absent_after_every_crash() {
-    let seen = explore(
-        |host| put(host, OLD),
-        |host| patch(host, &0, NAME, 1 << 20, &options(), |_| to_failed()).expect("nothing fails"),
-        |host, crash: &Crash| {
-            let now = content(host);
-            let kept = !(crash.acknowledged && crash.model == Model::Power) || now == NEW;
-            if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
-        },
-    );
-    assert!(seen.violations.is_empty(), "{:#?}", seen.violations);
+pub(crate) fn a_patch_is_whole_or_absent_after_every_crash() {
+    let setup = |host: &FaultHost| put(host, OLD);
+    let patched = |host: &FaultHost| {
+        patch(host, &0, NAME, 1 << 20, &options(), |_| to_failed()).expect("nothing fails")
+    };
+    let whole_and_kept = |host: &FaultHost, crash: &Crash| {
+        let now = content(host);
+        let kept = !crash.acknowledged || now == NEW;
+        if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
+    };
+    let seen = explore(setup, patched, whole_and_kept);
+    table::seen("sidecar::patch", &seen);
+    for (mistake, sabotage) in [
+        ("the new text is never flushed", Sabotage::Drop(2)),
+        ("the directory is never flushed", Sabotage::Drop(4)),
+        ("the new text is renamed before it is flushed", Sabotage::Swap(2)),
+    ] {
+        let seen = explore_sabotaged(setup, patched, whole_and_kept, sabotage);
+        table::caught("sidecar::patch", mistake, &seen);
+    }
 }
 
 #[test]

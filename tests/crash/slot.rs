@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use runstore::protocol::process::{Presence, ProcessSeen};
-use runstore::protocol::slot::{SlotKind, SlotOwner};
+use runstore::protocol::slot::{SlotKind, SlotOwner, SlotVerdict};
 use runstore::protocol::{Document, Open, RunState};
 use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::slot::{
     HeldSlot, RolledBack, SlotError, SlotRequest, Source, acquire, bind, occupied, pool_name,
-    release, rollback, rollback_before_proceed, transfer,
+    reconcile, release, rollback, rollback_before_proceed, transfer,
 };
-use testkit::fault::{
-    Crash, Exploration, FaultHost, Injected, Sabotage, explore, explore_sabotaged,
-};
+use testkit::fault::{Crash, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
+
+use crate::table;
 
 const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
 
@@ -136,6 +136,24 @@ fn rolled_back(host: &FaultHost) {
     assert!(matches!(done, RolledBack::Released { litter: None }), "{done:?}");
 }
 
+fn held_bound(host: &FaultHost) {
+    held(host);
+    bound(host);
+}
+
+fn rolled_back_bound(host: &FaultHost) {
+    let done = rollback_before_proceed(host, &0, &take_over(host), "i").expect("ours");
+    assert!(matches!(done, RolledBack::Released { litter: None }), "{done:?}");
+}
+
+const RELEASE: SlotVerdict =
+    SlotVerdict { release: true, rule: 6, reason: "it has ended", by_policy: false };
+
+fn reconciled(host: &FaultHost) {
+    let done = reconcile(host, &0, "S", |_| RELEASE).expect("nothing fails here");
+    assert_eq!((done.released.len(), done.failed.len(), done.used), (1, 0, 0), "{done:?}");
+}
+
 fn is_run_1(owner: Option<&SlotOwner>) -> bool {
     owner.is_some_and(|owner| owner.run_id == "run-1")
 }
@@ -153,14 +171,16 @@ fn is_free(owner: Option<&SlotOwner>) -> bool {
 }
 
 /// Name, disk before, operation, what is acknowledged, number of effects.
-const OPERATIONS: [(&str, Operation, Operation, Check, usize); 7] = [
-    ("acquire", alive, acquired, is_run_1, 11),
-    ("bind", held, bound, is_bound, 10),
-    ("release", held, released, is_free, 9),
-    ("release with a stale claim", claimed, released, is_free, 15),
-    ("transfer", held, transferred, is_run_2, 10),
-    ("roll back", held, rolled_back, is_free, 9),
-    ("acquire in a pool that is there", made, acquired, is_run_1, 9),
+const OPERATIONS: [(&str, Operation, Operation, Check, usize); 9] = [
+    ("slot::acquire", alive, acquired, is_run_1, 11),
+    ("slot::bind", held, bound, is_bound, 10),
+    ("slot::release", held, released, is_free, 9),
+    ("slot::release, with a stale claim", claimed, released, is_free, 15),
+    ("slot::transfer", held, transferred, is_run_2, 10),
+    ("slot::rollback", held, rolled_back, is_free, 9),
+    ("slot::rollback_before_proceed", held_bound, rolled_back_bound, is_free, 9),
+    ("slot::reconcile", held, reconciled, is_free, 9),
+    ("slot::acquire, in a pool that is there", made, acquired, is_run_1, 9),
 ];
 
 /// A pool that was used before.
@@ -169,23 +189,17 @@ fn made(host: &FaultHost) {
     released(host);
 }
 
-fn whole(seen: &Exploration, what: &str) {
-    assert!(seen.violations.is_empty(), "{what}: {:#?}", seen.violations);
-    assert!(seen.states > 2 * seen.steps, "{what}: both models were played out");
-}
-
 #[test]
-fn every_crash_leaves_a_slot_with_its_owner_or_none_and_never_a_frozen_one() {
+pub(crate) fn every_crash_leaves_a_slot_with_its_owner_or_none_and_never_a_frozen_one() {
     for (what, setup, operation, done, steps) in OPERATIONS {
         let seen = explore(setup, operation, invariants(done));
-        whole(&seen, what);
-        println!("slot, {what}: {} steps, {} states", seen.steps, seen.states);
+        table::seen(what, &seen);
         assert_eq!(seen.steps, steps, "{what}: the steps are those of the table");
     }
 }
 
 #[test]
-fn a_dropped_flush_or_a_wrong_order_is_caught() {
+pub(crate) fn a_dropped_flush_or_a_wrong_order_is_caught() {
     // acquire: mkdir, flush, mkdir, flush, mkdir, create, write, flush, flush, rename, flush.
     // release: create, write, flush, rename of the claim; rename, flush, two unlinks, rmdir.
     // bind: the claim as above; create, write, flush, rename, flush of the record; unlink.
@@ -201,9 +215,9 @@ fn a_dropped_flush_or_a_wrong_order_is_caught() {
         ("the binding is not durable", 1, Sabotage::Drop(8)),
     ];
     for (mistake, row, sabotage) in rows {
-        let (_, setup, operation, done, _) = OPERATIONS[row];
+        let (what, setup, operation, done, _) = OPERATIONS[row];
         let seen = explore_sabotaged(setup, operation, invariants(done), sabotage);
-        assert!(!seen.violations.is_empty(), "not caught: {mistake}");
+        table::caught(what, mistake, &seen);
     }
     // Without the flush between rename and deletion a power cut brings back a name without a record.
     let (_, setup, operation, done, _) = OPERATIONS[2];
@@ -223,12 +237,22 @@ fn every_failing_effect_leaves_a_slot_that_is_ours_or_free_as_it_says() {
                 host.begin();
                 host.fail_at(n, Injected::Errno(errno));
                 let result = match what {
-                    "bind" => bind(&host, &0, &mut before.clone().expect("held"), "i", 5),
-                    "transfer" => {
+                    "slot::bind" => bind(&host, &0, &mut before.clone().expect("held"), "i", 5),
+                    "slot::transfer" => {
                         transfer(&host, &0, &request("run-2"), &source("run-1")).map(drop)
                     }
-                    "roll back" => rollback(&host, &0, &before.clone().expect("held")).map(drop),
-                    release if release.starts_with("release") => {
+                    "slot::rollback" => {
+                        rollback(&host, &0, &before.clone().expect("held")).map(drop)
+                    }
+                    "slot::rollback_before_proceed" => {
+                        let before = before.clone().expect("held");
+                        rollback_before_proceed(&host, &0, &before, "i").map(drop)
+                    }
+                    "slot::reconcile" => reconcile(&host, &0, "S", |_| RELEASE).and_then(|done| {
+                        let failed = done.failed.into_iter().next();
+                        failed.map_or(Ok(()), |(_, e)| Err(e))
+                    }),
+                    release if release.starts_with("slot::release") => {
                         self::release(&host, &0, &before.clone().expect("held").owner).map(drop)
                     }
                     _ => take(&host, "run-1").map(drop),
