@@ -21,11 +21,12 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub struct Schemas {
     by_name: BTreeMap<String, Value>,
+    urn: String,
     patterns: BTreeMap<String, Regex>,
 }
 
-/// What every `$id` starts with.
-const URN: &str = "urn:runstore:schema:v1:";
+/// What every `$id` starts with, before the name of the directory.
+const URN: &str = "urn:runstore:schema:";
 
 /// How deep a reference may lead; schemas that refer to themselves are not used.
 const MAX_DEPTH: usize = 64;
@@ -57,19 +58,21 @@ const PLAIN: [&str; 15] = [
 ];
 
 impl Schemas {
-    /// Loads every `*.schema.json` of a directory.
+    /// Loads every `*.schema.json` of a directory, whose name is part of their ids.
     ///
     /// # Errors
     /// A file that cannot be read, is not JSON, has a keyword that is not known here, or a reference
     /// or pattern that leads nowhere.
     pub fn load(dir: &Path) -> io::Result<Self> {
-        let mut schemas = Self { by_name: BTreeMap::new(), patterns: BTreeMap::new() };
+        let layer = dir.file_name().unwrap_or_default().to_string_lossy();
+        let urn = format!("{URN}{layer}:");
+        let mut schemas = Self { by_name: BTreeMap::new(), urn, patterns: BTreeMap::new() };
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let Some(name) = file.strip_suffix(".schema.json") else { continue };
             let schema: Value = serde_json::from_slice(&fs::read(&path)?)?;
-            if schema["$id"] != format!("{URN}{name}") {
+            if schema["$id"] != format!("{}{name}", schemas.urn) {
                 return Err(wrong(&file, "its `$id` is not its file name"));
             }
             schemas.by_name.insert(name.to_owned(), schema);
@@ -142,7 +145,7 @@ impl Schemas {
         if let Some(pointer) = to.strip_prefix('#') {
             return Some((name, self.part(name, pointer)?));
         }
-        let (name, schema) = self.by_name.get_key_value(to.strip_prefix(URN)?)?;
+        let (name, schema) = self.by_name.get_key_value(to.strip_prefix(self.urn.as_str())?)?;
         Some((name, schema))
     }
 
@@ -338,9 +341,11 @@ mod tests {
 
     fn load(mut schema: Value) -> io::Result<Schemas> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        schema["$id"] = json!(format!("{URN}it"));
-        fs::write(dir.path().join("it.schema.json"), schema.to_string()).expect("written");
-        Schemas::load(dir.path())
+        let layer = dir.path().join("v1");
+        fs::create_dir(&layer).expect("made");
+        schema["$id"] = json!(format!("{URN}v1:it"));
+        fs::write(layer.join("it.schema.json"), schema.to_string()).expect("written");
+        Schemas::load(&layer)
     }
 
     /// Asserts what a schema accepts and what it refuses.

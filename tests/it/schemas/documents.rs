@@ -42,7 +42,7 @@ const NOT_DECODED: [&str; 4] =
     ["nested-event", "nested-route", "result-index-entry", "runner-config"];
 
 /// The schema for a file at this place of a store, if it has one.
-fn schema_of(path: &Path) -> Option<&'static str> {
+pub(super) fn schema_of(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let below = |part: &str| path.components().any(|c| c == Component::Normal(part.as_ref()));
     let json = name.ends_with(".json");

@@ -1,0 +1,515 @@
+//! Everything that the library writes against both layers of the schemas.
+//!
+//! Theory of operation. Operations are performed on disks in memory, and each file that is found there
+//! afterwards is held to the schema for its place: the writer's layer, which is closed where the file
+//! is wholly ours, and the reader's, which everybody keeps. A file without a schema fails the test, so
+//! nothing is written that no schema describes. That the writer's layer is the stricter one is shown by
+//! documents that only the reader's accepts.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use runstore::protocol::account::Author;
+use runstore::protocol::ids::RunId;
+use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
+use runstore::protocol::segment::SegmentInput;
+use runstore::protocol::slot::{SlotKind, SlotOwner};
+use runstore::protocol::written_status::{FirstStatus, StatusPatch};
+use runstore::protocol::{Open, RunMode, RunState, layout};
+use runstore::store::atomic::{Durability, Options};
+use runstore::store::deferred::{Deferred, Item};
+use runstore::store::delivery::mark_delivered;
+use runstore::store::directory::create;
+use runstore::store::host::{Host as _, WriteHost as _};
+use runstore::store::lease::{self, HeldLease, LeaseRequest, Writer};
+use runstore::store::proof::{self, Exit, ExitWitness, RunPlace};
+use runstore::store::publish::{ResultNames, publish, snapshot};
+use runstore::store::retry::RetryPolicy;
+use runstore::store::run::{self, StartupFailure, StatusPlace};
+use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
+use runstore::store::{identity, markers};
+use serde_json::{Value, json};
+use testkit::fault::{FaultHost, Injected};
+use testkit::schema::Schemas;
+
+use super::documents::schema_of;
+use super::{here, schemas};
+
+const WRITER: Author<'static> = Author::Runner { instance: "i" };
+
+/// Reads every file of a disk and counts what was judged.
+struct Judge {
+    reader: Schemas,
+    writer: Schemas,
+    counts: RefCell<BTreeMap<String, usize>>,
+    wrong: RefCell<Vec<String>>,
+}
+
+impl Judge {
+    fn new() -> Self {
+        let writer = Schemas::load(&here("spec/schemas/writer-v1")).expect("of known keywords");
+        let (counts, wrong) = (RefCell::default(), RefCell::default());
+        Self { reader: schemas(), writer, counts, wrong }
+    }
+
+    /// Holds one document to a schema of the writer's layer, or a part of it, and to the reader's.
+    fn document(&self, what: &str, schema: &str, part: &str, text: &[u8]) {
+        let value: Value = serde_json::from_slice(text).expect("the library writes JSON");
+        let mut bad = self.writer.check(schema, part, &value);
+        if self.reader.names().any(|name| name == schema) {
+            let theirs = self.reader.check(schema, "", &value);
+            bad.extend(theirs.into_iter().map(|why| format!("reader's layer: {why}")));
+        }
+        *self.counts.borrow_mut().entry(format!("{schema}{part}")).or_default() += 1;
+        for step in value["steps"].as_array().into_iter().flatten() {
+            if step.get("processTerminal").is_some() {
+                let text = step["processTerminal"].to_string();
+                self.document(what, "process-terminal-step", "", text.as_bytes());
+            }
+        }
+        if !bad.is_empty() {
+            self.wrong.borrow_mut().push(format!("{what}: {schema}: {}: {value}", bad.join("; ")));
+        }
+    }
+
+    /// Holds every file of a disk to the schemas for its place.
+    fn disk(&self, what: &str, host: &FaultHost) {
+        for (path, content) in host.tree() {
+            let Some(bytes) = content.filter(|bytes| !bytes.is_empty()) else { continue };
+            let at = format!("{what}: {path}");
+            let name = path.rsplit('/').next().unwrap_or_default();
+            match schema_of(Path::new(&path)) {
+                Some("event") => {
+                    for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+                        self.document(&at, "event", "", line);
+                    }
+                }
+                // A payload is its author's text until it is marked.
+                Some("result") if !String::from_utf8_lossy(&bytes).contains("DeliveredAt") => {}
+                Some(schema) => self.document(&at, schema, "", &bytes),
+                None if name == layout::SLOT_CLAIM => {
+                    self.document(&at, "capacity-claim", "", &bytes);
+                }
+                None if name == layout::RESERVE || name == "s.jsonl" || name == "mission.json" => {}
+                None => self.wrong.borrow_mut().push(format!("{at}: no schema describes it")),
+            }
+        }
+    }
+}
+
+fn never() -> RetryPolicy {
+    RetryPolicy::never()
+}
+
+fn run_id() -> RunId {
+    RunId::parse("run-1").expect("an id")
+}
+
+/// A disk with a runs root and a session file; the own process shows itself.
+fn disk(identity: bool) -> FaultHost {
+    let host = FaultHost::new();
+    host.create(&0, "s.jsonl".as_ref(), 0o600).expect("room");
+    create(&host, &0, layout::RUNS_DIR, &never()).expect("room");
+    let seen = ProcessSeen {
+        presence: Presence::Present,
+        start_identity: identity.then(|| "linux:9".to_owned()),
+        start_ms: None,
+        pidfd_inode: identity.then_some(u64::MAX),
+    };
+    host.set_process(host.system().own_pid, seen);
+    host
+}
+
+fn dir(host: &FaultHost, path: &str) -> usize {
+    host.open_dir(Path::new(path)).expect("made")
+}
+
+fn runs(host: &FaultHost) -> usize {
+    dir(host, "/async-subagent-runs")
+}
+
+fn run_dir(host: &FaultHost) -> usize {
+    dir(host, "/async-subagent-runs/run-1")
+}
+
+fn put(host: &FaultHost, dir: usize, name: &str, text: &str) {
+    let _ = host.unlink(&dir, name.as_ref());
+    let file = host.create(&dir, name.as_ref(), 0o600).expect("room");
+    host.write(&file, text.as_bytes()).expect("room");
+}
+
+fn text(host: &FaultHost, path: &str) -> Vec<u8> {
+    host.tree().get(path).cloned().flatten().unwrap_or_else(|| panic!("{path} is there"))
+}
+
+/// A new run, with every member of its first status or with as few as can be.
+fn new_run(host: &FaultHost, full: bool) {
+    let run = run::create(host, &runs(host), &run_id(), &never()).expect("room");
+    let full_record = identity::own(host);
+    let bare = ProcessRecord { pid: 7, ..ProcessRecord::default() };
+    let first = FirstStatus {
+        run_id: "run-1",
+        session_id: full.then_some("S"),
+        completion_owner_id: full.then_some("o"),
+        tool_call_id: full.then_some("call"),
+        mode: if full { RunMode::Parallel } else { RunMode::Single },
+        agents: if full { &["a", "b"] } else { &["a"] },
+        started_at_ms: host.now_ms(),
+        process: if full { &full_record } else { &bare },
+        instance_id: "i",
+    };
+    run::write_first(host, &run, &first).expect("room");
+}
+
+fn change(host: &FaultHost, author: Author<'_>, patch: &StatusPatch) {
+    let (run_dir, run_id) = (run_dir(host), run_id());
+    let place = StatusPlace { host, run_dir: &run_dir, run_id: &run_id, locks: None };
+    run::update(&place, author, patch).expect("its own");
+}
+
+fn fail_launch(host: &FaultHost, full: bool) {
+    let (run_dir, run_id) = (run_dir(host), run_id());
+    let place = StatusPlace { host, run_dir: &run_dir, run_id: &run_id, locks: None };
+    let failure = StartupFailure {
+        instance_id: "i",
+        session_id: full.then_some("S"),
+        completion_owner_id: full.then_some("o"),
+        message: "why",
+    };
+    run::record_startup_failure(&place, Author::Launcher, &failure).expect("room");
+}
+
+fn statuses(judge: &Judge) {
+    const STATUS: &str = "async-subagent-runs/run-1/status.json";
+    for full in [true, false] {
+        let host = disk(full);
+        new_run(&host, full);
+        judge.disk("a new run", &host);
+        judge.document("a first status", "status", "/$defs/first", &text(&host, STATUS));
+        let now = host.now_ms();
+        change(&host, WRITER, &StatusPatch::at(now).member("currentStep", "1".to_owned()));
+        judge.disk("a step", &host);
+        change(
+            &host,
+            WRITER,
+            &StatusPatch::at(now).process(ProcessRecord { pid: 8, ..ProcessRecord::default() }),
+        );
+        judge.disk("another process", &host);
+        change(&host, WRITER, &StatusPatch::at(now).process(identity::own(&host)));
+        judge.disk("the own process", &host);
+        let end = StatusPatch::at(now).state(RunState::Failed).ended_at_ms(now).error("e \"q\"");
+        change(&host, WRITER, &end);
+        judge.disk("an end", &host);
+        let host = disk(full);
+        new_run(&host, full);
+        fail_launch(&host, full);
+        judge.disk("a failed launch", &host);
+        let host = disk(full);
+        run::create(&host, &runs(&host), &run_id(), &never()).expect("room");
+        fail_launch(&host, full);
+        judge.disk("a failed launch without a status", &host);
+        judge.document("its status", "status", "/$defs/failedFirst", &text(&host, STATUS));
+    }
+}
+
+const WITH_WRITERS: &str = r#"{"version":1,"runId":"run-1","runnerProcessInstanceId":"i","writers":{"0":[{"kind":"dm-writer","processInstanceId":"w","attempt":0,"closeObservedAt":5,"exitCode":0,"signal":null,"processTree":{"state":"observed","mechanism":"posix-process-group","processGroupId":77,"verifiedAt":6}}],"1":[{"kind":"pi-writer","processInstanceId":"v","attempt":1,"closeObservedAt":5,"exitCode":null,"signal":"SIGKILL","processTree":{"state":"TREE","MORE":"x"}}]},"expectedWriters":{"0":1,"1":1}EXTRA}"#;
+
+/// A candidate in which the second writer's process tree was verified or not, and which names a session.
+fn candidate(verified: bool, extra: &str) -> String {
+    let (tree, more) = if verified {
+        ("observed", r#""mechanism":"posix-process-group","processGroupId":7,"verifiedAt":6"#)
+    } else {
+        ("unknown", r#""reason":"signal-failed","diagnostic":"d""#)
+    };
+    let with = WITH_WRITERS.replace("TREE", tree).replace(r#""MORE":"x""#, more);
+    with.replace("EXTRA", extra)
+}
+
+fn proofs(judge: &Judge) {
+    let session = r#","sessionFile":"/s.jsonl""#;
+    let released =
+        format!(r#"{session},"revivalLeaseToken":"t","revivalLeaseReleaseAcknowledged":true"#);
+    let mut rows = BTreeSet::new();
+    for (candidate, held, exit) in [
+        (Some(candidate(true, "")), false, Exit::Code(0)),
+        (Some(candidate(true, session)), false, Exit::Code(1)),
+        (Some(candidate(true, &released)), false, Exit::Signal("SIGKILL".to_owned())),
+        (Some(candidate(false, "")), false, Exit::Code(0)),
+        (Some(candidate(true, session)), true, Exit::Code(0)),
+        (Some(candidate(true, r#","revivalLeaseToken":"t""#)), false, Exit::Code(0)),
+        (Some(candidate(true, r#","sessionFile":"/gone""#)), false, Exit::Code(0)),
+        (Some(candidate(true, "").replace("run-1", "run-2")), false, Exit::Code(0)),
+        (Some("{".to_owned()), false, Exit::Code(0)),
+        (Some(String::new()), false, Exit::Code(0)),
+        (None, false, Exit::Code(0)),
+    ] {
+        let host = disk(true);
+        new_run(&host, true);
+        let run = run_dir(&host);
+        proof::initialise(&host, &run, &run_id(), "i").expect("room");
+        judge.disk("a prepared proof", &host);
+        if held {
+            let _ = acquire_lease(&host);
+        }
+        let now = host.now_ms();
+        let end = StatusPatch::at(now).state(RunState::Complete).ended_at_ms(now);
+        change(&host, WRITER, &end);
+        // The runner's candidate is not ours: it is taken away before the disk is judged.
+        match candidate.as_deref() {
+            Some("") => {}
+            Some(text) => put(&host, run, layout::CANDIDATE, text),
+            None => host.unlink(&run, layout::CANDIDATE.as_ref()).expect("there"),
+        }
+        let (runs_root, run_id) = (runs(&host), run_id());
+        let place = RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run, run_id: &run_id };
+        let witness = ExitWitness::from_wait("i", now, exit);
+        let done = proof::finalise(&host, &place, &witness).expect("room");
+        assert!(done.written && done.missing.is_empty(), "{done:?}");
+        rows.insert(done.row);
+        let _ = host.unlink(&run, layout::CANDIDATE.as_ref());
+        judge.disk(done.row, &host);
+    }
+    let wanted = ["F-10", "F-11", "F-12", "F-3", "F-4", "F-5", "F-6", "F-8", "F-9"];
+    assert_eq!(rows.into_iter().collect::<Vec<_>>(), wanted, "the rows that were met");
+}
+
+fn acquire_lease(host: &FaultHost) -> HeldLease {
+    let request = LeaseRequest {
+        session_file: Path::new("/s.jsonl"),
+        run_id: "run-1",
+        source_run_id: "run-0",
+        parent_session_id: Some("S"),
+        token: "t",
+    };
+    lease::acquire(host, &0, &request).expect("free")
+}
+
+fn leases(judge: &Judge) {
+    for identity in [true, false] {
+        let host = disk(identity);
+        let mut held = acquire_lease(&host);
+        judge.disk("a lease", &host);
+        for writer in [
+            Writer::Spawning,
+            Writer::Running { pid: 5, start_identity: Some("linux:1".to_owned()) },
+            Writer::Running { pid: 5, start_identity: None },
+            Writer::None,
+        ] {
+            lease::update_writer(&host, &0, &mut held, &writer).expect("ours");
+            judge.disk("a writer", &host);
+        }
+    }
+}
+
+fn slots(judge: &Judge) {
+    let request = |run_id, kind| SlotRequest {
+        session_id: "/sessions/S.jsonl",
+        run_id,
+        async_dir: "/runs/r",
+        kind,
+        limit: 2,
+    };
+    for (identity, kind) in [(true, SlotKind::Runner), (false, SlotKind::Workflow)] {
+        let host = disk(identity);
+        let acquire = |host: &FaultHost| -> HeldSlot {
+            let slot = slot::acquire(host, &0, &request("run-1", kind)).expect("free");
+            slot.expect("there is a limit")
+        };
+        let mut held = acquire(&host);
+        judge.disk("a slot", &host);
+        host.begin();
+        // The removal of the claim fails, so that it can be looked at.
+        slot::bind(&host, &0, &mut held, "i", host.now_ms()).expect("ours");
+        let last = host.calls() - 1;
+        let claimed = disk(identity);
+        let mut held_too = acquire(&claimed);
+        claimed.begin();
+        claimed.fail_at(last, Injected::Errno(5));
+        slot::bind(&claimed, &0, &mut held_too, "i", 5).expect("ours");
+        judge.disk("a slot under a claim", &claimed);
+        judge.disk("a bound slot", &host);
+        let ended = Some((Some("run-1"), Some(Open::Known(RunState::Failed))));
+        let source = Source { run_id: "run-1", status: ended };
+        let moved = slot::transfer(&host, &0, &request("run-2", kind), &source).expect("ended");
+        judge.disk("a transferred slot", &host);
+        slot::rollback(&host, &0, &moved.expect("there is a limit")).expect("ours");
+        judge.disk("a slot that was given back", &host);
+        let owner: &SlotOwner = &held.owner;
+        let line = slot::released_event(owner, host.now_ms(), 7, 1_200_000);
+        judge.document("a released slot", "event", "", line.as_bytes());
+    }
+}
+
+fn indexes_and_results(judge: &Judge) {
+    let host = disk(true);
+    new_run(&host, true);
+    let call = SegmentInput::from("call");
+    let update = |host: &FaultHost, state| {
+        markers::update(host, &runs(host), &run_id(), state, Some(&call), &never()).expect("room")
+    };
+    update(&host, RunState::Running);
+    let now = host.now_ms();
+    change(&host, WRITER, &StatusPatch::at(now).state(RunState::Complete).ended_at_ms(now));
+    update(&host, RunState::Complete);
+    judge.disk("a terminal marker", &host);
+    let (results, _) = create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
+    let run = run_dir(&host);
+    put(&host, run, "mission.json", "{}");
+    let payload = |key: &str| {
+        format!(
+            r#"{{"{key}":"run-1","sessionId":"S\u0031","toolCallId":"t","asyncDir":"/r","state":"complete","timestamp":2}}"#
+        )
+    };
+    snapshot(&host, &results, "run-1.json", &payload("runId"), Some(&run), &never()).expect("room");
+    judge.disk("a snapshot", &host);
+    publish(&host, &results, "run-1.json", &payload("id"), Some(&run), &never()).expect("room");
+    judge.disk("a result", &host);
+    let names = ResultNames::new("run-1.json", &"S1".into(), &"run-1".into()).expect("names");
+    mark_delivered(&host, &results, &names, now, |_| true, &never()).expect("room");
+    judge.disk("a delivered result", &host);
+}
+
+fn waits(judge: &Judge) {
+    for (errno, name) in [(28, "no room"), (24, "no handle")] {
+        let host = disk(true);
+        new_run(&host, true);
+        let run = run_dir(&host);
+        host.begin();
+        host.fail_at(0, Injected::Errno(errno));
+        let mut queue = Deferred::for_run(Arc::new(run), "run-1");
+        let item = Item {
+            place: "run-1".to_owned(),
+            dir: Arc::new(run),
+            name: layout::STATUS.to_owned(),
+            bytes: text(&host, "async-subagent-runs/run-1/status.json"),
+            options: Options::new(Durability::Durable),
+            terminal: false,
+        };
+        queue.write(&host, item).expect("it waits");
+        let drained = queue.finish(&host, host.now_ms() + 5_000);
+        assert!(drained.left.is_empty(), "{name}: there is room");
+        judge.disk(name, &host);
+    }
+}
+
+#[test]
+fn everything_that_is_written_is_valid_in_both_layers() {
+    let judge = Judge::new();
+    statuses(&judge);
+    proofs(&judge);
+    leases(&judge);
+    slots(&judge);
+    indexes_and_results(&judge);
+    waits(&judge);
+    let wrong = judge.wrong.into_inner();
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let counts = judge.counts.into_inner();
+    for schema in judge.writer.names() {
+        assert!(counts.contains_key(schema), "{schema} is tried on what is written");
+    }
+    assert!(counts.values().sum::<usize>() >= 100, "{counts:?}");
+}
+
+/// Schema, part of it, a valid document, and members that only a reader bears.
+type Row<'a> = (&'a str, &'a str, Value, Vec<(&'a str, Value)>);
+
+#[test]
+fn the_layer_of_the_writer_refuses_what_a_reader_bears() {
+    let judge = Judge::new();
+    let first = json!({"lifecycleArtifactVersion": 3, "runId": "r", "mode": "single",
+        "state": "running", "startedAt": 1, "lastUpdate": 1, "currentStep": 0,
+        "chainStepCount": 1, "steps": [{"agent": "a", "status": "pending"}], "pid": 7,
+        "processTerminal": {"version": 1, "state": "pending", "runId": "r",
+            "runnerProcessInstanceId": "i"}});
+    let pending = first["processTerminal"].clone();
+    let entry = json!({"version": 1, "runId": "r", "sessionId": "S", "file": "r.json",
+        "writtenAt": 1});
+    let line = json!({"type": "runstore.write.completed", "ts": 1, "runId": "r", "file": "f",
+        "attempts": 2, "deferredMs": 0});
+    let candidate = json!({"version": 1, "runId": "r", "runnerProcessInstanceId": "i",
+        "writers": {}});
+    let rows: [Row<'_>; 6] = [
+        (
+            "status",
+            "/$defs/first",
+            first.clone(),
+            vec![
+                ("more", json!(1)),
+                ("startedAt", json!(1.5)),
+                ("mode", json!("dreaming")),
+                ("pidfdInode", json!(7)),
+                ("state", json!("complete")),
+            ],
+        ),
+        (
+            "status",
+            "",
+            first,
+            vec![
+                ("state", json!("dreaming")),
+                ("lastUpdate", json!(null)),
+                ("endedAt", json!(1.5)),
+                ("processTerminal", json!("no proof")),
+            ],
+        ),
+        (
+            "process-terminal",
+            "",
+            pending,
+            vec![("more", json!(1)), ("reason", json!("why")), ("observedAt", json!(5))],
+        ),
+        (
+            "process-terminal-candidate",
+            "",
+            candidate,
+            vec![
+                ("more", json!(1)),
+                ("expectedWriters", json!({"0": 1})),
+                ("sessionFile", json!("/s")),
+            ],
+        ),
+        ("result-index-entry", "", entry, vec![("more", json!(1)), ("writtenAt", json!(1.5))]),
+        ("event", "", line, vec![("more", json!(1)), ("ts", json!(1.5))]),
+    ];
+    for (schema, part, valid, members) in rows {
+        let check = |value: &Value| {
+            let ours = judge.writer.check(schema, part, value).is_empty();
+            (ours, judge.reader.check(schema, "", value).is_empty())
+        };
+        assert_eq!(check(&valid), (true, true), "{schema}{part}: {valid}");
+        for (member, value) in members {
+            let mut other = valid.clone();
+            other[member] = value;
+            assert_eq!(check(&other), (false, true), "{schema}{part}: {member}: {other}");
+        }
+    }
+}
+
+#[test]
+fn every_word_of_the_writers_layer_is_one_of_the_code() {
+    use runstore::protocol::Word as _;
+    use runstore::protocol::proof::{ProofReason, ResumeDisposition};
+    let judge = Judge::new();
+    let list = |schema: &str, pointer: &str| -> Vec<String> {
+        let list = judge.writer.part(schema, pointer).and_then(Value::as_array);
+        let list = list.unwrap_or_else(|| panic!("{schema}{pointer}: there is a list"));
+        list.iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
+    };
+    let all = |words: Vec<&'static str>| words;
+    let reasons = ProofReason::ALL.iter().map(|word| word.as_str()).collect();
+    let states = RunState::ALL.iter().map(|word| word.as_str()).collect();
+    let modes = RunMode::ALL.iter().map(|word| word.as_str()).collect();
+    let kinds = SlotKind::ALL.iter().map(|word| word.as_str()).collect();
+    let ways = ResumeDisposition::ALL.iter().map(|word| word.as_str()).collect();
+    for (schema, pointer, words) in [
+        ("process-terminal", "/oneOf/1/properties/reason/enum", all(reasons)),
+        ("process-terminal", "/oneOf/2/properties/resumeDisposition/enum", all(ways)),
+        ("status", "/properties/state/enum", all(states)),
+        ("status", "/properties/mode/enum", all(modes)),
+        ("capacity-owner", "/properties/kind/enum", all(kinds)),
+    ] {
+        assert_eq!(list(schema, pointer), words, "{schema}{pointer}: the words of the code");
+    }
+}
