@@ -57,8 +57,15 @@ pub(super) fn consequences<H: WriteHost>(
     missing
 }
 
+/// An error with every cause of it, down to the system's. Spec: RS-ATOM-11.
 fn with_cause(e: impl std::error::Error) -> String {
-    e.source().map_or_else(|| e.to_string(), |cause| format!("{e}: {cause}"))
+    let mut text = e.to_string();
+    let mut cause = e.source();
+    while let Some(e) = cause {
+        text = format!("{text}: {e}");
+        cause = e.source();
+    }
+    text
 }
 
 /// Step 4. Facts: the marker, then the run's name in every alias, then empty aliases.

@@ -558,6 +558,10 @@ pub struct Reconciled {
     pub failed: Vec<(SlotOwner, SlotError)>,
     /// Occupied slots afterwards.
     pub used: usize,
+    /// Why a slot could not be looked at, of the first one: it was not judged, and is occupied.
+    pub unseen: Option<SlotError>,
+    /// What was left over of released slots under private names; the slots are free all the same.
+    pub litter: Vec<io::Error>,
 }
 
 /// Releases the slots of a session whose runs have ended. `judge` gathers the facts of a slot's run
@@ -572,8 +576,9 @@ pub fn reconcile<H: WriteHost>(
     session_id: &str,
     judge: impl Fn(&SlotOwner) -> SlotVerdict,
 ) -> Result<Reconciled, SlotError> {
-    let mut done = Reconciled::default();
-    for owner in owners(host, temp, session_id)?.0 {
+    let (owners, unseen) = owners(host, temp, session_id)?;
+    let mut done = Reconciled { unseen, ..Reconciled::default() };
+    for owner in owners {
         if !judge(&owner).release {
             continue;
         }
@@ -582,14 +587,18 @@ pub fn reconcile<H: WriteHost>(
         let released = claim::under(host, &pool, &name, |slot| {
             let (file, _) = expected(host, slot, &owner)?;
             let verdict = judge(&file);
-            if verdict.release {
-                lock_dir::discard(host, &pool, &name, &released_name(host, &name))?;
+            if !verdict.release {
+                return Ok(None);
             }
-            Ok(verdict)
+            let litter = lock_dir::discard(host, &pool, &name, &released_name(host, &name))?;
+            Ok(Some((verdict, litter)))
         });
         match released {
-            Ok(verdict) if verdict.release => done.released.push((owner, verdict)),
-            Ok(_) => {}
+            Ok(Some((verdict, litter))) => {
+                done.released.push((owner, verdict));
+                done.litter.extend(litter);
+            }
+            Ok(None) => {}
             Err(e) => done.failed.push((owner, e)),
         }
     }

@@ -10,12 +10,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Every operation that the driver knows.
-pub const OPERATIONS: [&str; 29] = [
+pub const OPERATIONS: [&str; 33] = [
     "replace-process",
     "replace-ordered",
     "replace-durable",
     "replace-new",
     "patch",
+    "patch-locked",
     "run-create",
     "status-step",
     "status-end",
@@ -28,6 +29,7 @@ pub const OPERATIONS: [&str; 29] = [
     "marker-release",
     "result-publish",
     "result-first",
+    "result-snapshot",
     "result-promote",
     "result-deliver",
     "lease-acquire",
@@ -38,8 +40,10 @@ pub const OPERATIONS: [&str; 29] = [
     "slot-release",
     "slot-transfer",
     "slot-rollback",
+    "slot-reconcile",
     "proof-initialise",
     "proof-finalise",
+    "proof-complete",
 ];
 
 /// A status before an operation.

@@ -34,7 +34,14 @@ pub(crate) fn names_of(operation: &str) -> Vec<String> {
         "result" => &["run-1.json", "result-pending", "result-index"],
         "lease" => &["session.jsonl", "session-leases", "owner.json", "lease", "token-1"],
         "slot" => &["slot-0", "owner.json", "capacity", "pool"],
-        _ => &["process-terminal.json", "process-terminal-candidate.json", "status.json"],
+        _ => &[
+            "process-terminal.json",
+            "process-terminal-candidate.json",
+            "status.json",
+            "events.jsonl",
+            "run-1",
+            ".active-runs",
+        ],
     };
     let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     if operation.starts_with("slot") {
@@ -140,7 +147,7 @@ fn result(results: &Path, operation: &str) -> Result<bool, String> {
     let taken = pending.clone().or(public);
     let marked = taken.as_ref().is_some_and(|text| text.contains("notificationDeliveredAt"));
     match taken.as_deref() {
-        None if operation == "result-first" => Ok(false),
+        None if matches!(operation, "result-first" | "result-snapshot") => Ok(false),
         Some(_) if operation == "result-deliver" && marked => Ok(true),
         Some(text) if operation == "result-promote" && text.contains("\"complete\"") => {
             Ok(pending.is_none())
@@ -175,7 +182,7 @@ fn slot(root: &Path, operation: &str) -> Result<bool, String> {
     if !slot.is_dir() {
         return match operation {
             "slot-acquire" => Ok(false),
-            "slot-release" | "slot-rollback" => Ok(true),
+            "slot-release" | "slot-rollback" | "slot-reconcile" => Ok(true),
             _ => Err("the slot is lost".to_owned()),
         };
     }
@@ -215,6 +222,11 @@ fn proof(runs: &Path, operation: &str) -> Result<bool, String> {
     match state.as_deref() {
         Some("pending") if !marked => Err("the marker is gone before the proof".to_owned()),
         Some("pending") => Ok(false),
+        Some("observed") if operation == "proof-complete" => {
+            let told = text(&run.join("events.jsonl")).is_some_and(|log| log.ends_with("}\n"));
+            let shown = text(&run.join("status.json")).is_some_and(|s| s.contains("observed"));
+            Ok(told && shown && !marked)
+        }
         Some("observed" | "unknown") => Ok(true),
         other => Err(format!("the proof is {other:?}")),
     }

@@ -247,7 +247,8 @@ fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
             // back, and then it must have its record.
             let told = said.contains("litter")
                 || errors.contains("left over")
-                || ["slot-release", "slot-rollback", "lease-release"].contains(operation)
+                || ["slot-release", "slot-rollback", "slot-reconcile", "lease-release"]
+                    .contains(operation)
                     && errors.contains("flush the directory");
             if !litter.is_empty() && !told {
                 return Err(format!("litter after a handled error: {litter:?}: {said}{errors}"));

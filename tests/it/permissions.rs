@@ -128,6 +128,10 @@ fn a_link_in_the_place_of_a_file_is_neither_followed_nor_replaced() {
         (format!("{run}/status.json"), "replace-durable"),
         (format!("{run}/status.json"), "replace-new"),
         (format!("{run}/status.json"), "patch"),
+        (format!("{run}/status.json"), "patch-locked"),
+        (format!("{run}/status.json"), "status-end"),
+        (format!("{run}/status.json"), "status-failed-first"),
+        (format!("{run}/process-terminal-candidate.json"), "status-failed"),
         (format!("{run}/events.jsonl"), "append"),
         (format!("{run}/process-terminal.json"), "proof-initialise"),
         (format!("{run}/process-terminal-candidate.json"), "proof-initialise"),
@@ -203,7 +207,16 @@ fn what_stands_at_a_temp_name_is_not_opened() {
 
 #[test]
 fn a_second_name_of_the_target_keeps_its_old_bytes() {
-    for operation in ["replace-process", "replace-ordered", "replace-durable", "patch"] {
+    for operation in [
+        "replace-process",
+        "replace-ordered",
+        "replace-durable",
+        "patch",
+        "patch-locked",
+        "status-step",
+        "status-end",
+        "status-failed",
+    ] {
         let place = Place::new();
         let secret = place.secret();
         let status = place.folder("async-subagent-runs/run-1").join("status.json");

@@ -25,19 +25,22 @@ use std::time::{Duration, Instant};
 use runstore::protocol::account::Author;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::segment::SegmentInput;
-use runstore::protocol::slot::SlotKind;
+use runstore::protocol::slot::{SlotKind, SlotVerdict};
 use runstore::protocol::written_status::{FirstStatus, StatusPatch};
-use runstore::protocol::{Open, RunMode, RunState};
+use runstore::protocol::{Document, Open, RunMode, RunState};
+use runstore::store::advisory::Locks;
 use runstore::store::atomic::{Durability, Options, Target, replace};
 use runstore::store::delivery::mark_delivered;
 use runstore::store::directory::{create, create_path, open_root};
 use runstore::store::host::{Host, Part};
 use runstore::store::lease::{self, HeldLease, LeaseRequest};
 use runstore::store::proof::{self, Exit, ExitWitness, RunPlace};
-use runstore::store::publish::{Place, Published, ResultNames, promote, publish};
+use runstore::store::publish::{
+    Place, Published, ResultNames, Snapshotted, promote, publish, snapshot,
+};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::run::{self, StartupFailure, StatusPlace};
-use runstore::store::sidecar::{Decision, patch};
+use runstore::store::sidecar::{Decision, patch, patch_locked};
 use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
 use runstore::store::{RealHost, WriteHost as _, identity, journal, markers};
 use testkit::driver::{
@@ -131,7 +134,7 @@ impl Driver {
     fn perform(&self, operation: &str) -> Done {
         match operation.split_once('-').map_or(operation, |(area, _)| area) {
             "replace" => self.replace(operation),
-            "patch" => self.patch(),
+            "patch" => self.patch(operation),
             "run" => self.new_run(),
             "status" => self.status(operation),
             "append" => self.append(operation),
@@ -185,14 +188,21 @@ impl Driver {
         Ok(())
     }
 
-    fn patch(&self) -> Done {
+    fn patch(&self, operation: &str) -> Done {
         self.put("status.json", OLD_STATUS)?;
         let options = Options::new(Durability::Durable);
-        begin();
-        patch(&self.host, &self.run, "status.json", 1 << 20, &options, |_| {
+        let ended = |_: &Document<'_>| {
             let members = [("state", "\"complete\""), ("endedAt", "1700000000000")];
             Decision::Patch(members.map(|(key, text)| (key, text.to_owned())).into())
-        })?;
+        };
+        let locks = Locks::new(&self.host, &self.runs, "async-subagent-runs", 0);
+        begin();
+        if operation == "patch-locked" {
+            let file = (&self.run, "status.json");
+            patch_locked(&locks, "run-1", file, 1 << 20, &options, ended)?;
+        } else {
+            patch(&self.host, &self.run, "status.json", 1 << 20, &options, ended)?;
+        }
         Ok(())
     }
 
@@ -295,6 +305,15 @@ impl Driver {
                 begin();
                 told(&put(NEW_RESULT)?);
             }
+            "result-snapshot" => {
+                begin();
+                let done = snapshot(&self.host, &results, file, NEW_RESULT, None, &never)?;
+                if let Snapshotted::Pending(all) = &done {
+                    problems(all.iter().map(|e| e as &(dyn Error + 'static)));
+                } else {
+                    return Err(format!("the snapshot run-1.json was not made: {done:?}").into());
+                }
+            }
             "result-promote" => {
                 put(OLD_RESULT)?;
                 let path = ["result-pending", "S"];
@@ -389,6 +408,25 @@ impl Driver {
                     println!("problem: litter: {e}");
                 }
             }
+            "slot-reconcile" => {
+                let release = SlotVerdict {
+                    release: true,
+                    rule: 6,
+                    reason: "it has ended",
+                    by_policy: false,
+                };
+                let done = slot::reconcile(&self.host, &self.temp, "S", |_| release)?;
+                for e in done.litter {
+                    println!("problem: litter: {e}");
+                }
+                let failed = done.failed.into_iter().map(|(_, e)| e).next();
+                if let Some(e) = failed.or(done.unseen) {
+                    return Err(e.into());
+                }
+                if done.released.is_empty() {
+                    return Err("the slot slot-0 was not released".into());
+                }
+            }
             "slot-transfer" => {
                 let status = Some((Some("run-1"), Some(Open::Known(RunState::Failed))));
                 let source = Source { run_id: "run-1", status };
@@ -419,12 +457,36 @@ impl Driver {
         initialise()?;
         self.put("status.json", NEW_STATUS)?;
         self.put("process-terminal-candidate.json", CANDIDATE)?;
-        if operation != "proof-finalise" {
-            return Err("which proof?".into());
-        }
         let witness = ExitWitness::from_wait("i", 9, Exit::Code(0));
-        begin();
-        let done = proof::finalise(&self.host, &place, &witness)?;
+        let done = match operation {
+            "proof-finalise" => {
+                begin();
+                proof::finalise(&self.host, &place, &witness)?
+            }
+            // As an observer left it that died right after its proof.
+            "proof-complete" => {
+                proof::finalise(&self.host, &place, &witness)?;
+                self.put("status.json", NEW_STATUS)?;
+                self.host.unlink(&self.run, "events.jsonl".as_ref())?;
+                create_path(&self.host, &self.runs, &alias, &RetryPolicy::never())?;
+                markers::update(
+                    &self.host,
+                    &self.runs,
+                    &self.run_id,
+                    running,
+                    Some(&call),
+                    &never,
+                )?;
+                begin();
+                let done = proof::complete(&self.host, &place)?;
+                let done = done.ok_or("process-terminal.json is no final proof")?;
+                if let Some((what, why)) = done.missing.first() {
+                    return Err(format!("{what:?}: {why}").into());
+                }
+                done
+            }
+            _ => return Err("which proof?".into()),
+        };
         for (what, why) in done.missing {
             println!("problem: {what:?}: {why}");
         }
