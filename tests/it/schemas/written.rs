@@ -412,6 +412,15 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     assert!(counts.values().sum::<usize>() >= 100, "{counts:?}");
 }
 
+#[test]
+fn the_example_of_a_first_status_is_one_that_this_library_could_write() {
+    let path = here("spec/examples/v1/status.initial-with-identity.json");
+    let bytes = std::fs::read(path).expect("there is an example");
+    let judge = Judge::new();
+    judge.document("the example", "status", "/$defs/first", &bytes);
+    assert_eq!(judge.wrong.into_inner(), [""; 0], "it is valid in both layers");
+}
+
 /// Schema, part of it, a valid document, and members that only a reader bears.
 type Row<'a> = (&'a str, &'a str, Value, Vec<(&'a str, Value)>);
 
