@@ -3,7 +3,8 @@
 //! Theory of operation. `store-driver` performs one operation of the store in a process of its own
 //! (see its source). Cargo tells a test the place of the programs of its own package only, so
 //! [`program`] asks cargo to build this one, with the features of the whole workspace: after
-//! `cargo test --workspace` nothing is left to build and the answer comes at once.
+//! `cargo test --workspace` nothing is left to build and the answer comes at once. [`power_cut`] does the
+//! same for the rig of the power cuts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -74,15 +75,18 @@ pub fn hammered(writer: u64, turn: u64) -> String {
 
 /// Whether bytes are one whole text of [`hammered`].
 pub fn is_hammered(bytes: &[u8]) -> bool {
+    hammered_by(bytes).is_some()
+}
+
+/// Writer and turn of one whole text of [`hammered`].
+pub fn hammered_by(bytes: &[u8]) -> Option<(u64, u64)> {
     let number = |text: &str, key: &str| -> Option<u64> {
         let (_, rest) = text.split_once(key)?;
         rest.split(',').next()?.parse().ok()
     };
-    let whole = std::str::from_utf8(bytes).ok().and_then(|text| {
-        let same = hammered(number(text, "\"writer\":")?, number(text, "\"turn\":")?);
-        Some(same == text)
-    });
-    whole == Some(true)
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (writer, turn) = (number(text, "\"writer\":")?, number(text, "\"turn\":")?);
+    (hammered(writer, turn) == text).then_some((writer, turn))
 }
 
 /// Where the driver is, built if it has to be.
@@ -91,24 +95,33 @@ pub fn is_hammered(bytes: &[u8]) -> bool {
 /// When it cannot be built.
 pub fn program() -> PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(build).clone()
+    PLACE.get_or_init(|| build("store-driver")).clone()
 }
 
-fn build() -> PathBuf {
+/// Where the rig of the power cuts is, built if it has to be.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn power_cut() -> PathBuf {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| build("power-cut")).clone()
+}
+
+fn build(name: &str) -> PathBuf {
     // A test lies in `TARGET/PROFILE/deps`.
     let test = std::env::current_exe().expect("a test has a place");
     let profile = test.ancestors().nth(2).expect("a test lies in a build directory");
     let target = profile.parent().expect("a profile lies in a build directory");
-    let place = profile.join("store-driver");
+    let place = profile.join(name);
     let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--workspace", "--bin", "store-driver", "--target-dir"]);
+    command.args(["build", "--quiet", "--workspace", "--bin", name, "--target-dir"]);
     command.arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
     if profile.ends_with("release") {
         command.arg("--release");
     }
     let built = command.output().expect("cargo is there, it built this test");
     let errors = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "the driver cannot be built: {errors}");
+    assert!(built.status.success(), "{name} cannot be built: {errors}");
     place
 }
 

@@ -18,6 +18,7 @@ pub mod case;
 pub mod driver;
 pub mod fault;
 pub mod peer_runs;
+pub mod power;
 pub mod process;
 pub mod program;
 pub mod records;

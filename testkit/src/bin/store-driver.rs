@@ -9,6 +9,10 @@
 //! `store-driver DIR write NUMBER MS` and `store-driver DIR read MS` are the two sides of the race for
 //! one file: the first replaces it, the second looks at it, and each prints how often.
 //!
+//! `store-driver DIR acknowledge WORKLOAD WORD` is a workload of the power cuts (`testkit::power`): it writes
+//! one version after the other below `DIR` and puts the number of each into the file `WORD` once it is
+//! written.
+//!
 //! Not promised: anything about what a killed driver leaves; that is what its tests look at.
 
 #![cfg(unix)]
@@ -31,7 +35,7 @@ use runstore::protocol::{Document, Open, RunMode, RunState};
 use runstore::store::advisory::Locks;
 use runstore::store::atomic::{Durability, Options, Target, replace};
 use runstore::store::delivery::mark_delivered;
-use runstore::store::directory::{create, create_path, open_root};
+use runstore::store::directory::{create, create_durable, create_path, open_root};
 use runstore::store::host::{Host, Part};
 use runstore::store::lease::{self, HeldLease, LeaseRequest};
 use runstore::store::proof::{self, Exit, ExitWitness, RunPlace};
@@ -47,6 +51,7 @@ use testkit::driver::{
     CANDIDATE, EVENT_LIMIT_BYTES, FIRST_EVENT, NEW_RESULT, NEW_STATUS, OLD_RESULT, OLD_STATUS,
     hammered, is_hammered,
 };
+use testkit::power::{self, Level, Shape, Workload};
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
     let done = match args[..] {
         [dir, "write", number, ms] => write(Path::new(dir), number, ms),
         [dir, "read", ms] => read(Path::new(dir), ms),
+        [dir, "acknowledge", workload, word] => acknowledge(Path::new(dir), workload, word),
         [dir, operation] => perform(dir, operation),
         [dir, operation, umask] => set_umask(umask).and_then(|()| perform(dir, operation)),
         _ => Err("usage: store-driver DIR OPERATION".into()),
@@ -529,5 +535,44 @@ fn read(dir: &Path, ms: &str) -> Done {
         looks += 1;
     }
     println!("looks: {looks}");
+    Ok(())
+}
+
+/// Writes every version of a workload and says so of each.
+fn acknowledge(top: &Path, workload: &str, word: &str) -> Done {
+    let workload = Workload::named(workload).ok_or("which workload?")?;
+    let open = |path: &Path| std::fs::OpenOptions::new().write(true).open(path);
+    let (mut word, mut neighbour) = (open(Path::new(word))?, open(&top.join(power::NEIGHBOUR))?);
+    for version in 1..=power::VERSIONS {
+        write_version(top, workload, version)?;
+        // One call: the place of the word in the log is where the write was acknowledged.
+        word.write_all(format!("{version}\n").as_bytes())?;
+        if version % power::NEIGHBOUR_EVERY == 0 {
+            neighbour.write_all(b"x")?;
+            neighbour.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+fn write_version(top: &Path, workload: Workload, version: u64) -> Done {
+    let host = RealHost::new();
+    let level = match workload.level {
+        Level::Process => Durability::ProcessSafe,
+        Level::Ordered => Durability::Ordered,
+        Level::Durable => Durability::Durable,
+    };
+    let (dir, target) = match workload.shape {
+        Shape::Replaced => (open_root(&host, &top.join(power::REPLACED))?, Target::Unknown),
+        Shape::Fresh => {
+            let parent = open_root(&host, &top.join(power::FRESH))?;
+            let name = power::run_name(version);
+            let make = if level == Durability::Durable { create_durable } else { create };
+            (make(&host, &parent, &name, &RetryPolicy::never())?.0, Target::New)
+        }
+    };
+    let options = Options::new(level).target(target);
+    let text = hammered(power::WRITER, version);
+    replace(&host, &dir, "status.json", text.as_bytes(), &options)?;
     Ok(())
 }
