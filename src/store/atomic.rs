@@ -17,7 +17,8 @@
 //! file in place and says so. A failed flush is final for its temp file: after it nothing is known of
 //! what reached the disk, so the file is removed and never flushed again.
 //!
-//! Not promised: one atomic step over several files. There is no fall-back that writes in place.
+//! Not promised: one atomic step over several files; anything after a power cut where the file system does
+//! not rename in one step, as ext4 without a journal. There is no fall-back that writes in place.
 //! Spec: RS-ATOM-01 to RS-ATOM-11, RS-DUR-01 to RS-DUR-04, RS-DUR-07; facts W-1 to W-9.
 
 use std::ffi::OsStr;
