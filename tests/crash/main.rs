@@ -16,6 +16,7 @@ mod hammer;
 mod journal;
 mod lease;
 mod markers;
+mod power_cut;
 mod proof;
 mod publish;
 mod reserve;
