@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use crate::protocol::evidence::{FileFact, ResultFact};
 use crate::protocol::ids::RunId;
@@ -20,6 +20,11 @@ use crate::protocol::{Document, layout, limits, segment};
 use super::host::{DirEntry, FileKind, Host, Stat};
 use super::read::{self, ExpectedOwner};
 
+/// From this size on a payload is not decoded twice in one look at a store.
+const LARGE_BYTES: u64 = 1 << 20;
+/// So many of them are kept at most; what is kept of one is small.
+const MOST_LARGE: usize = 256;
+
 /// An open results root.
 pub struct ResultsRoot<H: Host> {
     dir: H::Dir,
@@ -29,6 +34,8 @@ pub struct ResultsRoot<H: Host> {
     replay: Option<H::Dir>,
     /// Whether no payload of any kind was there when somebody first asked.
     bare: OnceLock<bool>,
+    /// What the large public payloads said, by name, with the look of each file at that time.
+    large: Mutex<HashMap<String, (Stat, FileFact<ResultView>)>>,
     /// Pending payloads that lie under other names than their content gives them, by run.
     strays: OnceLock<HashMap<String, Vec<ResultFact>>>,
 }
@@ -71,7 +78,8 @@ impl<H: Host> ResultsRoot<H> {
         let dir = host.open_dir_at(parent, name.as_ref()).ok()?;
         let pending = host.open_dir_at(&dir, layout::RESULT_PENDING.as_ref()).ok();
         let replay = host.open_dir_at(&dir, layout::COMPLETION_REPLAY.as_ref()).ok();
-        Some(Self { dir, label, pending, replay, bare: OnceLock::new(), strays: OnceLock::new() })
+        let (bare, large, strays) = (OnceLock::new(), Mutex::default(), OnceLock::new());
+        Some(Self { dir, label, pending, replay, bare, large, strays })
     }
 
     /// Whether the area has neither a public payload nor places for pending ones and replays. Looked
@@ -107,7 +115,10 @@ impl<H: Host> ResultsRoot<H> {
         let run_id = wanted.run_id;
         let mut results = Vec::new();
         let mut look = |dir: &H::Dir, name: &str, place, label: &dyn Fn() -> String| {
-            let (fact, _) = payload(host, dir, name, owner, ResultView::read);
+            let (fact, stat) = payload(host, dir, name, owner, ResultView::read);
+            if place == ResultPlace::Public {
+                self.keep_large(name, &fact, stat);
+            }
             if fact.is_there() {
                 results.push(ResultFact { place, path: label(), fact });
             }
@@ -138,6 +149,25 @@ impl<H: Host> ResultsRoot<H> {
         let mut found = FoundResults { results, unused_replays: Vec::new() };
         self.add_replay(host, wanted, owner, &mut found);
         found
+    }
+
+    /// Keeps what a large payload says: a look at a whole store reads the results of every run, and
+    /// then lists them all.
+    fn keep_large(&self, name: &str, fact: &FileFact<ResultView>, stat: Option<Stat>) {
+        let Some(stat) = stat.filter(|stat| stat.bytes >= LARGE_BYTES) else { return };
+        if let Ok(mut large) = self.large.lock()
+            && large.len() < MOST_LARGE
+        {
+            large.insert(name.to_owned(), (stat, fact.clone()));
+        }
+    }
+
+    /// What was kept of a payload, if its file has not changed since.
+    fn kept(&self, host: &H, name: &str) -> Option<(FileFact<ResultView>, Option<Stat>)> {
+        let large = self.large.lock().ok()?;
+        let (then, fact) = large.get(name)?;
+        let now = host.stat_at(&self.dir, name.as_ref()).ok()?;
+        then.is_same_as(&now).then(|| (fact.clone(), Some(now)))
     }
 
     fn pending_label(&self, session: &str, file: &str) -> String {
@@ -321,7 +351,9 @@ impl<H: Host> ResultsRoot<H> {
         let mut flow = ControlFlow::Continue(());
         let _ = host.list(&self.dir, &mut |entry| {
             let Some(name) = payload_name(&entry) else { return ControlFlow::Continue(()) };
-            let (fact, stat) = payload(host, &self.dir, name, owner, ResultView::read_listed);
+            let kept = self.kept(host, name);
+            let (fact, stat) = kept
+                .unwrap_or_else(|| payload(host, &self.dir, name, owner, ResultView::read_listed));
             if fact.is_there() {
                 let run_id = name.strip_suffix(".json").unwrap_or(name).to_owned();
                 let path = format!("{}/{name}", self.label);
