@@ -44,7 +44,7 @@ fn fact<T>(
         Some(b"unsafe") => FileFact::Unsafe("a symbolic link".to_owned()),
         Some(b"unreadable") => FileFact::Unreadable("permission denied".to_owned()),
         Some(bytes) => match Document::from_bytes(bytes).and_then(|doc| read(&doc)) {
-            Ok(value) => FileFact::Present(value, META),
+            Ok(value) => FileFact::Present(Box::new(value), META),
             Err(e) => FileFact::Damaged(e, META),
         },
     }
@@ -52,7 +52,7 @@ fn fact<T>(
 
 fn life(choice: u8) -> Life {
     let word = Liveness::ALL[usize::from(choice) % Liveness::ALL.len()];
-    Life { word, why: "so it was chosen".to_owned() }
+    Life { word, why: "so it was chosen".into() }
 }
 
 fn evidence(choices: [u8; 8], files: &[&[u8]]) -> RunEvidence {
