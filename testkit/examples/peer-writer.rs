@@ -26,6 +26,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use runstore::inspect::Inspection;
+use runstore::protocol::account::Author;
 use runstore::protocol::candidate::{Candidate, Instance};
 use runstore::protocol::diagnose::slot_verdict;
 use runstore::protocol::evidence::{RunEvidence, Times};
@@ -34,7 +35,8 @@ use runstore::protocol::lease::{LeaseOwner, LeaseState};
 use runstore::protocol::proof::Proof;
 use runstore::protocol::result::ResultPlace;
 use runstore::protocol::slot::{SlotKind, SlotOwner, SlotVerdict};
-use runstore::protocol::{RunState, Word as _};
+use runstore::protocol::written_status::{FirstStatus, StatusPatch};
+use runstore::protocol::{RunMode, RunState, Word as _};
 use runstore::store::atomic::{Durability, Options, replace};
 use runstore::store::directory::create_path;
 use runstore::store::host::{Host as _, Part, RealHost};
@@ -42,9 +44,10 @@ use runstore::store::lease::{AcquireError, HeldLease, LeaseRequest};
 use runstore::store::proof::{Exit, ExitWitness, RunPlace};
 use runstore::store::publish::ResultNames;
 use runstore::store::retry::RetryPolicy;
+use runstore::store::run::StatusPlace;
 use runstore::store::slot::SlotRequest;
 use runstore::store::{Depth, Opened, Store};
-use runstore::store::{lease, markers, proof, publish, sidecar, slot};
+use runstore::store::{identity, lease, markers, proof, publish, run, slot};
 use serde_json::{Value, json};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -155,31 +158,31 @@ impl<'a> Stage<'a> {
 
     /// What a launcher leaves: status, prepared proof, markers, a bound slot.
     fn start(&self, run: &str) -> Outcome<()> {
-        let (host, dir, id) = (self.host, self.run_dir(run)?, RunId::parse(run)?);
-        let system = host.system();
-        let status = json!({
-            "lifecycleArtifactVersion": 3, "runId": run, "sessionId": SESSION,
-            "toolCallId": TOOL_CALL, "mode": "single", "state": "running",
-            "startedAt": STARTED_MS, "lastUpdate": STARTED_MS, "pid": system.own_pid,
-            "processStartIdentity": host.process(system.own_pid).start_identity,
-            "bootId": system.boot_id, "hostname": system.host,
-            "pidNamespaceScope": system.pid_namespace, "currentStep": 0,
-            "steps": [{ "agent": "worker", "status": "running", "startedAt": STARTED_MS }],
-            "processTerminal": {
-                "version": 1, "state": "pending", "runId": run,
-                "runnerProcessInstanceId": instance(run),
-            },
-        });
-        let ordered = Options::new(Durability::Ordered);
-        replace(host, &dir, "status.json", &pretty(&status), &ordered)?;
-        proof::initialise(host, &dir, &id, &instance(run))?;
+        let (host, id, instance) = (self.host, RunId::parse(run)?, instance(run));
+        let dir = run::create(host, &self.runs, &id, &self.retry)?;
+        let first = FirstStatus {
+            run_id: run,
+            session_id: Some(SESSION),
+            completion_owner_id: None,
+            tool_call_id: Some(TOOL_CALL),
+            mode: RunMode::Single,
+            agents: &["worker"],
+            started_at_ms: STARTED_MS,
+            process: &identity::own(host),
+            instance_id: &instance,
+        };
+        run::write_first(host, &dir, &first)?;
+        let steps = json!([{ "agent": "worker", "status": "running", "startedAt": STARTED_MS }]);
+        let begun = StatusPatch::at(STARTED_MS).member("steps", steps.to_string());
+        self.update(&dir, &id, &begun)?;
+        proof::initialise(host, &dir, &id, &instance)?;
         let call = TOOL_CALL.into();
         markers::update(host, &self.runs, &id, RunState::Running, Some(&call), &self.retry)?;
         let (session_id, async_dir) = (SESSION, &self.path_of(run));
         let kind = SlotKind::Runner;
         let request = SlotRequest { session_id, run_id: run, async_dir, kind, limit: LIMIT };
         let mut held = slot::acquire(host, &self.temp, &request)?.ok_or("there is a limit")?;
-        slot::bind(host, &self.temp, &mut held, &instance(run), STARTED_MS)?;
+        slot::bind(host, &self.temp, &mut held, &instance, STARTED_MS)?;
         Ok(())
     }
 
@@ -209,14 +212,11 @@ impl<'a> Stage<'a> {
             "agent": "worker", "status": "complete", "startedAt": STARTED_MS,
             "endedAt": closed_ms - 500, "exitCode": 0, "sessionFile": self.session_file,
         }]);
-        sidecar::patch(host, &dir, "status.json", 1 << 20, &durable, |_| {
-            sidecar::Decision::Patch(vec![
-                ("state", "\"complete\"".to_owned()),
-                ("endedAt", (closed_ms - 500).to_string()),
-                ("lastUpdate", (closed_ms - 500).to_string()),
-                ("steps", steps.to_string()),
-            ])
-        })?;
+        let end = StatusPatch::at(closed_ms - 500)
+            .state(RunState::Complete)
+            .ended_at_ms(closed_ms - 500)
+            .member("steps", steps.to_string());
+        self.update(&dir, &id, &end)?;
         markers::write_terminal(host, &self.runs, &id, RunState::Complete, &self.retry)?;
         let (temp, runs_root, run_dir, run_id) = (&self.temp, &self.runs, &dir, &id);
         let place = RunPlace { temp, runs_root, run_dir, run_id };
@@ -225,6 +225,14 @@ impl<'a> Stage<'a> {
         if !done.missing.is_empty() {
             return Err(format!("not made: {:?}", done.missing).into());
         }
+        Ok(())
+    }
+
+    /// Changes a status as the runner of that run.
+    fn update(&self, run_dir: &Dir, run_id: &RunId, patch: &StatusPatch) -> Outcome<()> {
+        let place = StatusPlace { host: self.host, run_dir, run_id, locks: None };
+        let instance = instance(run_id.as_str());
+        run::update(&place, Author::Runner { instance: &instance }, patch)?;
         Ok(())
     }
 
