@@ -83,7 +83,7 @@ impl<'a> Raw<'a> {
     /// Parses a text that holds exactly one JSON value.
     ///
     /// # Errors
-    /// [`DecodeError`] when the text is not JSON or nests deeper than [`limits::MAX_DEPTH`].
+    /// [`DecodeError`] when the text is not JSON or nests deeper than [`MAX_DEPTH`](super::limits::MAX_DEPTH).
     pub fn parse(text: &'a str) -> Result<Self, DecodeError> {
         check_depth(text)?;
         let raw: &RawValue =
