@@ -6,7 +6,7 @@
 //! outside it are [`RunEntry::OtherKnown`]; a stranger's name is [`RunEntry::Unknown`] and is left
 //! alone. Facts §1.2 to §1.5.
 
-use super::temp_name::{TempName, TempTarget, decimal, is_uuid};
+use super::temp_name::{TempName, TempTarget, decimal, is_uuid, original_of};
 
 // Inside the temp root.
 
@@ -273,7 +273,7 @@ impl RunEntry {
     }
 
     /// Whether a launcher lays the entry down before it starts a process, so that it is no sign of
-    /// one. The unfinished replacement of such a file counts as well.
+    /// one. The unfinished replacement of such a file counts as well, and so does its old text.
     /// Spec: RS-START-12.
     pub fn is_preparation(&self) -> bool {
         match self {
@@ -286,7 +286,8 @@ impl RunEntry {
             | Self::Reserve => true,
             Self::Temp(TempName { target: TempTarget::Name(target), .. }) => {
                 // One level only: a replacement of a replacement has no meaning.
-                matches!(target.as_str(), RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION)
+                let target = original_of(target).unwrap_or(target);
+                matches!(target, RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION)
             }
             _ => false,
         }
@@ -378,6 +379,8 @@ mod tests {
             ("runner.stderr.log", true),
             (".runstore-reserve", true),
             (".mission.json.1.2.x.tmp", true),
+            (".mission.json.old.1.2.x.tmp", true),
+            (".status.json.old.1.2.x.tmp", false),
             (".status.json.1.2.x.tmp", false),
             ("status.json", false),
             ("runner-startup.json", false),

@@ -10,6 +10,9 @@
 //! * the control writer: the same with a UUID as RANDOM (W-30);
 //! * the nested record writer: `.TARGET.tmp` (W-31).
 //!
+//! A TARGET that ends in `.old` is the second name of a file while it is replaced, see [`old_of`]: the text
+//! that is there already, or was there before, and never a newer one.
+//!
 //! Not promised: that the process number is still that process, that the clock was right, or that
 //! the content is whole. A 64-digit hexadecimal target is taken for a digest, since no protocol file
 //! has such a name.
@@ -120,6 +123,22 @@ pub fn temp_name(target: &str, pid: u64, now_ms: i64, random_text: &str) -> Stri
     with(&sha256_hex(target.as_bytes()))
 }
 
+/// What the target of a second name ends with.
+const OLD_SUFFIX: &str = ".old";
+
+/// The target for the temp name under which the old text of `target` is kept while it is replaced. No file
+/// of the protocol is called so, hence nobody takes what is there for an unfinished text of `target`.
+/// Spec: RS-ATOM-14.
+pub fn old_of(target: &str) -> String {
+    format!("{target}{OLD_SUFFIX}")
+}
+
+/// The file whose old text is kept under a temp name with this target, if it is such a target.
+/// Spec: RS-ATOM-14.
+pub fn original_of(target: &str) -> Option<&str> {
+    target.strip_suffix(OLD_SUFFIX)
+}
+
 /// A number as writers spell it: digits only, no leading zero.
 pub(crate) fn decimal(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -173,6 +192,19 @@ mod tests {
         let parsed = TempName::parse(&temp_name(&long, 42, 1_700_000_000_000, "r")).expect("ours");
         assert!(matches!(parsed.target, TempTarget::Hashed(_)));
         assert!(parsed.target.is(&long) && !parsed.target.is(&fits));
+    }
+
+    // RS-ATOM-14.
+    #[test]
+    fn an_old_text_under_its_second_name_is_no_newer_text_of_its_file() {
+        for target in ["status.json", &"x".repeat(240)] {
+            let name = temp_name(&old_of(target), 42, 1_700_000_000_000, "r");
+            let parsed = TempName::parse(&name).expect("litter of a known form");
+            assert!(!parsed.target.is(target) && parsed.target.is(&old_of(target)), "{name}");
+            assert_eq!((parsed.pid, parsed.at_ms), (Some(42), Some(1_700_000_000_000)));
+        }
+        assert_eq!(original_of(&old_of("mission.json")), Some("mission.json"));
+        assert_eq!(original_of("mission.json"), None);
     }
 
     #[test]

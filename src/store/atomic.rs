@@ -12,14 +12,17 @@
 //! 6. rename it onto the target, trying again where another program holds the target;
 //! 7. flush the directory (from [`Durability::Durable`]): before that the rename may be lost.
 //!
+//! Around steps 6 and 7 the old file has a second name, at the level durable and where the file system
+//! may need it; when and why is told in `second_name`.
+//!
 //! What a crash leaves: before step 6 the old file and at most one temp file, after it the new file.
 //! What an error leaves: the old file and no temp file, except that a failing step 7 leaves the new
 //! file in place and says so. A failed flush is final for its temp file: after it nothing is known of
 //! what reached the disk, so the file is removed and never flushed again.
 //!
-//! Not promised: one atomic step over several files; anything after a power cut where the file system does
-//! not rename in one step, as ext4 without a journal. There is no fall-back that writes in place.
-//! Spec: RS-ATOM-01 to RS-ATOM-11, RS-DUR-01 to RS-DUR-04, RS-DUR-07; facts W-1 to W-9.
+//! Not promised: one atomic step over several files; the level ordered after a power cut where the file
+//! system does not rename in one step, as ext4 without a journal. There is no fall-back that writes in place.
+//! Spec: RS-ATOM-01 to RS-ATOM-11, RS-ATOM-14, RS-DUR-01 to RS-DUR-04, RS-DUR-07; facts W-1 to W-9.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -29,6 +32,7 @@ use crate::protocol::temp_name;
 
 use super::host::{FileKind, WriteHost};
 use super::retry::{self, Attempts, RetryPolicy};
+use super::second_name;
 
 /// What survives. Each level includes the one before.
 ///
@@ -94,6 +98,9 @@ pub struct Written {
     pub mode: u32,
     /// Attempts at the rename.
     pub rename: Attempts,
+    /// Whether a second name of the old file is left over: it was needed until now and could not be
+    /// removed. It is litter of a known form.
+    pub left_over: bool,
 }
 
 /// The step that failed.
@@ -142,7 +149,8 @@ impl Step {
     }
 }
 
-/// A write that failed. The target is as it was, except after [`Step::FlushDirectory`].
+/// A write that failed. The target is as it was, except after [`Step::FlushDirectory`]. Then a second name
+/// of the old file may be there as well (RS-ATOM-14).
 #[derive(Debug)]
 pub struct WriteError {
     /// The step.
@@ -254,7 +262,7 @@ pub fn replace<H: WriteHost>(
         WriteError { step, name: name.to_owned(), attempts, free_bytes, cleanup, source }
     };
     let none = Attempts::default();
-    let mode = wanted_mode(host, dir, name, options.target)
+    let (mode, is_there) = wanted_mode(host, dir, name, options.target)
         .map_err(|e| fail(Step::Look, none, e, None))?;
     let (temp, file) =
         create_temp(host, dir, name).map_err(|e| fail(Step::Create, none, e, None))?;
@@ -265,6 +273,11 @@ pub fn replace<H: WriteHost>(
         let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
         return Err(fail(step, none, e, cleanup));
     }
+    let second = if is_there && options.durability == Durability::Durable {
+        second_name::give(host, dir, name)
+    } else {
+        None
+    };
     let (renamed, attempts) = options.retry.run(host, || {
         if options.target == Target::New {
             host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
@@ -274,47 +287,48 @@ pub fn replace<H: WriteHost>(
     });
     if let Err(e) = renamed {
         let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
-        return Err(fail(Step::Rename, attempts, e, cleanup));
+        let also = second_name::take_back(host, dir, second.as_deref()).err();
+        return Err(fail(Step::Rename, attempts, e, cleanup.or(also)));
     }
     if options.durability == Durability::Durable {
+        // The second name stays when this fails: the entry on the disk may still be that of the old file.
         host.sync_dir(dir).map_err(|e| fail(Step::FlushDirectory, attempts, e, None))?;
     }
-    Ok(Written { mode, rename: attempts })
+    let left_over = second_name::take_back(host, dir, second.as_deref()).is_err();
+    Ok(Written { mode, rename: attempts, left_over })
 }
 
 fn not_gone(e: &io::Error) -> bool {
     e.kind() != io::ErrorKind::NotFound
 }
 
-/// The stricter of the old mode and ours; refuses what is not a plain file.
+/// The stricter of the old mode and ours, and whether there is an old file; refuses what is not a plain one.
 fn wanted_mode<H: WriteHost>(
     host: &H,
     dir: &H::Dir,
     name: &str,
     target: Target,
-) -> io::Result<u32> {
+) -> io::Result<(u32, bool)> {
     match target {
-        Target::Known(mode) => Ok(mode & FILE_MODE),
-        Target::New => Ok(FILE_MODE),
+        Target::Known(mode) => Ok((mode & FILE_MODE, true)),
+        Target::New => Ok((FILE_MODE, false)),
         Target::Unknown => match host.stat_at(dir, name.as_ref()) {
-            Ok(stat) if stat.kind == FileKind::Regular => Ok(stat.mode & FILE_MODE),
+            Ok(stat) if stat.kind == FileKind::Regular => Ok((stat.mode & FILE_MODE, true)),
             Ok(stat) => Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 format!("{} stands in its place; remove it by hand", stat.kind.name()),
             )),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(FILE_MODE),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok((FILE_MODE, false)),
             Err(e) => Err(e),
         },
     }
 }
 
 fn create_temp<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> io::Result<(String, H::File)> {
-    let pid = u64::try_from(host.system().own_pid).unwrap_or(0);
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let random = base36(host.random());
-        let temp = temp_name::temp_name(name, pid, host.now_ms(), &random);
+        let temp = fresh_temp_name(host, name);
         match host.create(dir, OsStr::new(&temp), FILE_MODE) {
             Ok(file) => return Ok((temp, file)),
             // Never opened, never removed: it is somebody else's.
@@ -322,6 +336,13 @@ fn create_temp<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> io::Result<(
             Err(e) => return Err(e),
         }
     }
+}
+
+/// A temp name of this process for a file, now.
+pub(super) fn fresh_temp_name<H: WriteHost>(host: &H, name: &str) -> String {
+    let pid = u64::try_from(host.system().own_pid).unwrap_or(0);
+    let random = base36(host.random());
+    temp_name::temp_name(name, pid, host.now_ms(), &random)
 }
 
 /// Lower-case base 36, thirteen digits for 64 bits.

@@ -66,6 +66,7 @@ pub mod results;
 pub mod retry;
 pub mod routes;
 pub mod run;
+mod second_name;
 pub mod sidecar;
 pub mod slot;
 mod snapshot;

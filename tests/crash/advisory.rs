@@ -95,7 +95,7 @@ fn every_failing_call_in_every_way_leaves_the_old_text_or_the_new_one() {
         // Directory, lock file, lock; a lock that cannot be had keeps nothing from being written.
         let written = fault.call < 3 || fault.is_made_good();
         assert_eq!(done.is_ok(), written, "{at}");
-        let new = written || fault.call == 7;
+        let new = written || fault.is_of_a_directory_flush();
         assert_eq!(content(host), if new { NEW } else { OLD }, "{at}");
         drop(locks(host).acquire(KEY).expect("let go whatever became of the patch"));
     });

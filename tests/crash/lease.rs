@@ -192,7 +192,7 @@ fn every_failing_effect_of_an_update_leaves_the_old_record_or_the_new_one() {
             panic!("{at}: the owner record is gone");
         };
         // After the last flush the record is in place, and only its survival is in doubt.
-        let spawning = done.is_ok() || fault.call == 4;
+        let spawning = done.is_ok() || fault.is_of_a_directory_flush();
         assert_eq!(owner.writer_state == WriterState::Spawning, spawning, "{at}");
         // A writer may be started only if the record that says so is kept.
         assert_eq!(memory == WriterState::Spawning, done.is_ok(), "{at}: memory says the same");

@@ -10,6 +10,9 @@
 //! The in-memory explorations of this folder see the operations as lists of effects; here the effects
 //! are those of the kernel, reads and looks among them, so a step that the list has forgotten shows.
 //!
+//! Where the machine has a file system of the ext family for temporary files, the operations that give an
+//! old file a second name there (RS-ATOM-14) are killed and failed on it as well.
+//!
 //! Not covered: what is lost with the power (see the explorations), and failing calls that no operation
 //! can answer: `close`, `fcntl` and those of the allocator are killed at, but not failed.
 
@@ -31,6 +34,7 @@ use testkit::program::{self, Outcome};
 use testkit::{driver, tree};
 
 use crate::states;
+use crate::sweep::is_second_name;
 
 /// Error numbers of Linux with their names.
 const ERRNOS: [(&str, i32); 7] = [
@@ -72,9 +76,19 @@ enum Fate {
     Fail(&'static str, i32),
 }
 
+/// Where a run works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// In memory, where that can be had: nothing here waits for a disk.
+    Memory,
+    /// On a file system of the ext family.
+    Ext,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 struct Point {
+    on: On,
     operation: &'static str,
     call: Call,
     fate: Fate,
@@ -88,10 +102,11 @@ struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
-        // In memory where that can be had: nothing here waits for a disk.
-        let memory = Path::new("/dev/shm");
-        let dir = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir());
+    fn new(on: On) -> Self {
+        let dir = match on {
+            On::Memory => tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()),
+            On::Ext => tempfile::tempdir(),
+        };
         let dir = dir.expect("a temporary directory");
         let root = dir.path().join("root");
         states::make_private(&root);
@@ -137,6 +152,16 @@ fn calls(log: &str) -> Vec<Call> {
     found
 }
 
+/// Why there is no file system of the ext family here, if so.
+fn no_ext() -> Option<String> {
+    const EXT_FS_MAGIC: i128 = 0xef53;
+    match rustix::fs::statfs(std::env::temp_dir()) {
+        Ok(fs) if i128::from(fs.f_type) == EXT_FS_MAGIC => None,
+        Ok(fs) => Some(format!("temporary files are on a file system of type {:#x}", fs.f_type)),
+        Err(e) => Some(format!("the directory for temporary files cannot be asked: {e}")),
+    }
+}
+
 /// Why the tests of this file cannot be run here, if so.
 fn refusal() -> Option<String> {
     let mut command = Command::new("strace");
@@ -180,9 +205,12 @@ fn nothing_is_torn(root: &Path) -> Result<Vec<String>, String> {
             return Err(format!("{path} has mode {:o}", entry.mode & 0o777));
         }
         let aside = [".candidate-", ".released-", ".stale-"].iter().any(|word| name.contains(word));
+        let second = is_second_name(name);
         if TempName::parse(name).is_some() || is_dir && aside {
-            litter.push(path);
-        } else if name.ends_with(".json") && !path.contains(".candidate-") {
+            litter.push(path.clone());
+        }
+        let record = !is_dir && TempName::parse(name).is_none() && name.ends_with(".json");
+        if second || record && !path.contains(".candidate-") {
             let bytes = std::fs::read(root.join(&path)).map_err(|e| e.to_string())?;
             Document::from_bytes(&bytes).map_err(|e| format!("{path} is torn: {e}"))?;
         }
@@ -201,8 +229,8 @@ struct Counts {
 
 /// Makes one run and checks what it leaves.
 fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
-    let Point { operation, call, fate } = point;
-    let place = Place::new();
+    let Point { on, operation, call, fate } = point;
+    let place = Place::new(*on);
     let what = match fate {
         Fate::Kill => "signal=KILL".to_owned(),
         Fate::Fail(errno, _) => format!("error={errno}"),
@@ -230,7 +258,8 @@ fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
             if call.name == "write" && log.contains("\"ok\\n\"") && !new {
                 return Err("done, but the new state is not there".to_owned());
             }
-            if litter.len() > 1 {
+            let second = litter.iter().filter(|path| is_second_name(path)).count();
+            if second > 1 || litter.len() - second > 1 {
                 return Err(format!("more than one temp file: {litter:?}"));
             }
             Ok(Counts { kills: 1, ..Counts::default() })
@@ -245,7 +274,14 @@ fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
             // A removal that is made to fail leaves what it was to remove, and says so. A lock whose
             // new, private name could not be flushed is kept whole: a power cut may bring its old name
             // back, and then it must have its record.
-            let told = said.contains("litter")
+            // The second name of an old file stays after the same failure; and removing it is no step of
+            // the replacement, so that only the caller of that is told.
+            let unflushed =
+                [&said, &errors].iter().any(|text| text.contains("flush the directory"));
+            let second = litter.iter().all(|path| is_second_name(path))
+                && (unflushed || call.name.starts_with("unlink"));
+            let told = second
+                || said.contains("litter")
                 || errors.contains("left over")
                 || ["slot-release", "slot-rollback", "slot-reconcile", "lease-release"]
                     .contains(operation)
@@ -276,22 +312,22 @@ fn check(host: &RealHost, point: &Point) -> Result<Counts, String> {
 }
 
 /// The runs for one operation.
-fn points(operation: &'static str) -> (usize, Vec<Point>) {
-    let place = Place::new();
+fn points(on: On, operation: &'static str) -> (Vec<Call>, Vec<Point>) {
+    let place = Place::new(on);
     let (outcome, log) = place.run(&[], operation);
     assert_eq!(outcome.code, 0, "{operation}: {}", outcome.errors());
     let calls = calls(&log);
     assert!(calls.len() > 5, "{operation}: its calls are seen: {log}");
     let mut points = Vec::new();
     for call in &calls {
-        let with = |fate| Point { operation, call: call.clone(), fate };
+        let with = |fate| Point { on, operation, call: call.clone(), fate };
         points.push(with(Fate::Kill));
         if NEVER_FAILED.contains(&call.name.as_str()) || call == calls.last().expect("not empty") {
             continue;
         }
         points.extend(ERRNOS.iter().map(|(name, number)| with(Fate::Fail(name, *number))));
     }
-    (calls.len(), points)
+    (calls, points)
 }
 
 #[test]
@@ -300,12 +336,31 @@ fn every_system_call_may_be_the_last_one_or_fail() {
         return skip("kills and errors at every system call", &why);
     }
     driver::program();
-    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut counts: BTreeMap<(&str, bool), Counts> = BTreeMap::new();
     let mut all = Vec::new();
-    for operation in driver::OPERATIONS {
-        let (calls, points) = points(operation);
-        counts.insert(operation, Counts { calls, ..Counts::default() });
+    let mut add = |on, operation, calls: &[Call], points: Vec<Point>| {
+        counts
+            .insert((operation, on == On::Ext), Counts { calls: calls.len(), ..Counts::default() });
         all.extend(points);
+    };
+    for operation in driver::OPERATIONS {
+        let (calls, points) = points(On::Memory, operation);
+        add(On::Memory, operation, &calls, points);
+    }
+    let no_ext = no_ext();
+    if let Some(why) = &no_ext {
+        skip("kills and errors at every system call with a second name", why);
+    } else {
+        let mut named = Vec::new();
+        for operation in driver::OPERATIONS {
+            let (calls, points) = points(On::Ext, operation);
+            if calls.iter().any(|call| call.name == "linkat") {
+                add(On::Ext, operation, &calls, points);
+                named.push(operation);
+            }
+        }
+        assert!(named.contains(&"replace-durable"), "a second name is made: {named:?}");
+        assert!(!named.contains(&"replace-ordered"), "at the level durable only: {named:?}");
     }
     let next = AtomicUsize::new(0);
     let counts = Mutex::new(counts);
@@ -319,14 +374,16 @@ fn every_system_call_may_be_the_last_one_or_fail() {
                     match check(&host, point) {
                         Ok(seen) => {
                             let mut counts = counts.lock().expect("no worker panics");
-                            let sum = counts.entry(point.operation).or_default();
+                            let key = (point.operation, point.on == On::Ext);
+                            let sum = counts.entry(key).or_default();
                             sum.kills += seen.kills;
                             sum.failures += seen.failures;
                             sum.errors += seen.errors;
                         }
                         Err(why) => {
-                            let Point { operation, call: Call { name, number }, fate } = point;
-                            let text = format!("{operation}, {name} {number}, {fate:?}: {why}");
+                            let Point { on, operation, call: Call { name, number }, fate } = point;
+                            let at = format!("{operation} on {on:?}, {name} {number}, {fate:?}");
+                            let text = format!("{at}: {why}");
                             violations.lock().expect("no worker panics").push(text);
                         }
                     }
@@ -336,9 +393,12 @@ fn every_system_call_may_be_the_last_one_or_fail() {
     });
     let counts = counts.into_inner().expect("no worker panics");
     let mut sum = Counts::default();
-    for (operation, seen) in &counts {
+    for ((operation, ext), seen) in &counts {
         let Counts { calls, kills, failures, errors } = seen;
-        println!("{operation}: {calls} calls, {kills} kills, {failures} failed, {errors} errors");
+        let on = if *ext { ", ext" } else { "" };
+        println!(
+            "{operation}{on}: {calls} calls, {kills} kills, {failures} failed, {errors} errors"
+        );
         sum.calls += calls;
         sum.kills += kills;
         sum.failures += failures;
@@ -359,7 +419,7 @@ fn a_writer_without_care_is_caught() {
         ("replace-in-place", "Kill", "is torn"),
         ("replace-and-leave", "Fail", "litter after a handled error"),
     ] {
-        let (_, points) = points(operation);
+        let (_, points) = points(On::Memory, operation);
         let wanted = points.iter().filter(|point| format!("{:?}", point.fate).starts_with(fate));
         let violations: Vec<String> =
             wanted.filter_map(|point| check(&host, point).err()).collect();

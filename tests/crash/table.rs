@@ -27,9 +27,15 @@ thread_local! {
     static CAUGHT: RefCell<Vec<(String, String)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An exploration without a deliberate mistake: no disk may break an invariant, and both models have to
-/// have been played out.
+/// An exploration without a deliberate mistake: no disk may break an invariant, with a journal or without,
+/// and both models have to have been played out.
 pub(crate) fn seen(operation: &str, seen: &Exploration) {
+    whole(operation, seen);
+    let without = seen.without_journal.as_deref().expect("it was explored without one as well");
+    whole(&format!("{operation}, without a journal"), without);
+}
+
+fn whole(operation: &str, seen: &Exploration) {
     assert!(seen.violations.is_empty(), "{operation}: {:#?}", seen.violations);
     assert_eq!(seen.process_states, seen.steps + 1, "{operation}: a crash after every step");
     assert!(seen.states > seen.process_states, "{operation}: both models were played out");

@@ -7,7 +7,7 @@
 //! except where two users are needed.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +32,15 @@ impl Place {
     fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let dir = tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir());
-        let dir = dir.expect("a temporary directory");
+        Self::in_dir(dir.expect("a temporary directory"))
+    }
+
+    /// On the disk: a file system of the ext family there has second names for old files (RS-ATOM-14).
+    fn on_disk() -> Self {
+        Self::in_dir(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn in_dir(dir: tempfile::TempDir) -> Self {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("ours");
         let program = for_everybody(&driver::program(), dir.path()).expect("room");
         let place = Self { dir, program };
@@ -184,6 +192,7 @@ fn what_stands_at_a_temp_name_is_not_opened() {
     let host = RealHost::new();
     let dir = host.open_dir(&place.root()).expect("ours");
     let before = tree::snapshot(&place.outside()).expect("ours");
+    fs::write(place.root().join("status.json"), "{}").expect("room");
     // The random part of a temp name cannot be guessed, so the name is given here.
     let name = ".status.json.1.1700000000000.0000000000000.tmp";
     let nothing = place.outside().join("made");
@@ -193,10 +202,13 @@ fn what_stands_at_a_temp_name_is_not_opened() {
         symlink(target, &link).expect("room");
         let e = host.create(&dir, name.as_ref(), 0o600).expect_err("something stands there");
         assert_eq!(e.kind(), std::io::ErrorKind::AlreadyExists, "{}", target.display());
+        let e = host.add_name(&dir, "status.json".as_ref(), name.as_ref()).expect_err("the same");
+        assert_eq!(e.kind(), std::io::ErrorKind::AlreadyExists, "{}", target.display());
         fs::remove_file(&link).expect("the link is still there");
     }
     fs::hard_link(&secret, place.root().join(name)).expect("one file system");
     host.create(&dir, name.as_ref(), 0o600).expect_err("a second name stands there");
+    host.add_name(&dir, "status.json".as_ref(), name.as_ref()).expect_err("the same");
     fs::remove_file(place.root().join(name)).expect("it is still there");
     let after = tree::snapshot(&place.outside()).expect("ours");
     let content = |tree: &std::collections::BTreeMap<String, tree::Entry>| {
@@ -207,7 +219,7 @@ fn what_stands_at_a_temp_name_is_not_opened() {
 
 #[test]
 fn a_second_name_of_the_target_keeps_its_old_bytes() {
-    for operation in [
+    let operations = [
         "replace-process",
         "replace-ordered",
         "replace-durable",
@@ -216,8 +228,10 @@ fn a_second_name_of_the_target_keeps_its_old_bytes() {
         "status-step",
         "status-end",
         "status-failed",
-    ] {
-        let place = Place::new();
+    ];
+    let places = [Place::new as fn() -> Place, Place::on_disk];
+    for (make, operation) in places.into_iter().flat_map(|make| operations.map(|o| (make, o))) {
+        let place = make();
         let secret = place.secret();
         let status = place.folder("async-subagent-runs/run-1").join("status.json");
         fs::hard_link(&secret, &status).expect("one file system");
@@ -227,7 +241,28 @@ fn a_second_name_of_the_target_keeps_its_old_bytes() {
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!(mode(&secret), 0o640, "{operation}: the other name keeps its mode");
         assert_eq!(mode(&status), 0o600, "{operation}: the new file is private");
+        let names = fs::metadata(&secret).expect("there").nlink();
+        assert_eq!(names, 1, "{operation}: no name in the store leads to it any more");
     }
+}
+
+// RS-ATOM-14.
+#[test]
+fn a_second_name_of_a_link_is_one_of_the_link_and_not_of_what_it_leads_to() {
+    let place = Place::on_disk();
+    let secret = place.secret();
+    let before = tree::snapshot(&place.outside()).expect("ours");
+    let host = RealHost::new();
+    let dir = host.open_dir(&place.root()).expect("ours");
+    // Swapped for a link between the look of a writer and its second name.
+    symlink(&secret, place.root().join("status.json")).expect("room");
+    let other = ".status.json.old.1.1700000000000.0000000000000.tmp";
+    host.add_name(&dir, "status.json".as_ref(), other.as_ref()).expect("a link may have two names");
+    let stat = host.stat_at(&dir, other.as_ref()).expect("there");
+    assert_eq!(stat.kind, runstore::store::host::FileKind::Link);
+    host.unlink(&dir, other.as_ref()).expect("ours");
+    let changes = tree::diff(&before, &tree::snapshot(&place.outside()).expect("ours"));
+    assert!(changes.is_empty(), "outside is changed: {changes:#?}");
 }
 
 // RS-EVENT-12.

@@ -383,6 +383,7 @@ fn compare_calls(
                 got.push(format!("write {}", String::from_utf8(bytes).expect("text")));
             }
             Effect::Rename { to, .. } => got.push(format!("rename {}", to.to_string_lossy())),
+            Effect::AddName { .. } => got.push("link".to_owned()),
             Effect::Unlink { .. } => got.push("rm".to_owned()),
             Effect::Sync { .. } | Effect::SyncDir { .. } | Effect::SetMode { .. } => {}
         }

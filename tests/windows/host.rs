@@ -143,6 +143,12 @@ impl WriteHost for Hooked {
     ) -> io::Result<()> {
         self.real.rename_new(from_dir, from, to_dir, to)
     }
+    fn add_name(&self, dir: &PathBuf, name: &OsStr, other: &OsStr) -> io::Result<()> {
+        self.real.add_name(dir, name, other)
+    }
+    fn may_split_rename(&self, dir: &PathBuf) -> bool {
+        self.real.may_split_rename(dir)
+    }
     fn unlink(&self, dir: &PathBuf, name: &OsStr) -> io::Result<()> {
         self.real.unlink(dir, name)
     }

@@ -1,6 +1,7 @@
-//! Process identity on Linux: pidfd, `/proc`, boot id, pid namespace.
+//! What only Linux tells: process identity (pidfd, `/proc`, boot id, pid namespace), and the family of a
+//! file system.
 //!
-//! Steps of one look, in this order:
+//! Steps of one look at a process, in this order:
 //! 1. open a pidfd: from here on the handle means one process, whatever becomes of the number;
 //! 2. read the start time from `/proc/PID/stat`;
 //! 3. ask the pidfd whether its process has ended. If not, the number has meant that process all the
@@ -19,6 +20,8 @@ use crate::protocol::process::{Presence, ProcessSeen, SystemFacts};
 
 /// `f_type` of pidfs (Linux 6.9 and later): only there is the inode of a pidfd its own.
 const PID_FS_MAGIC: u64 = 0x5049_4446;
+/// `f_type` of ext2, ext3 and ext4 alike.
+const EXT_FS_MAGIC: u64 = 0xef53;
 
 #[expect(clippy::disallowed_methods, reason = "this is the host: the one home of process facts")]
 fn proc_text(path: &str) -> std::io::Result<Vec<u8>> {
@@ -100,10 +103,20 @@ fn has_ended(fd: &OwnedFd) -> bool {
 }
 
 fn own_inode(fd: &OwnedFd) -> Option<u64> {
+    (magic(fd)? == PID_FS_MAGIC).then(|| rustix::fs::fstat(fd).ok().map(|s| s.st_ino))?
+}
+
+/// Which file system it is.
+fn magic(fd: impl AsFd) -> Option<u64> {
     let fs = rustix::fs::fstatfs(fd).ok()?;
     #[expect(clippy::cast_sign_loss, reason = "a magic number, not a quantity")]
-    let magic = fs.f_type as u64;
-    (magic == PID_FS_MAGIC).then(|| rustix::fs::fstat(fd).ok().map(|s| s.st_ino))?
+    Some(fs.f_type as u64)
+}
+
+/// Whether a directory is on a file system of the family of which some have no journal. Which of them it is
+/// cannot be asked everywhere: what the system tells of its journals is not shown inside a container.
+pub(super) fn may_lack_a_journal(dir: impl AsFd) -> bool {
+    magic(dir) == Some(EXT_FS_MAGIC)
 }
 
 fn by_signal(pid: Pid, boot_time_ms: Option<i64>) -> ProcessSeen {

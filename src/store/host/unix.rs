@@ -39,6 +39,9 @@ pub struct DirHandle {
     fd: OwnedFd,
     #[cfg(any(target_os = "linux", target_os = "android"))]
     moved: AtomicBool,
+    /// Whether its file system may split a rename; asked when that first matters.
+    #[cfg(target_os = "linux")]
+    pub(super) splits: std::sync::OnceLock<bool>,
 }
 
 impl From<OwnedFd> for DirHandle {
@@ -47,6 +50,8 @@ impl From<OwnedFd> for DirHandle {
             fd,
             #[cfg(any(target_os = "linux", target_os = "android"))]
             moved: AtomicBool::new(false),
+            #[cfg(target_os = "linux")]
+            splits: std::sync::OnceLock::new(),
         }
     }
 }

@@ -106,6 +106,21 @@ impl WriteHost for RealHost {
         Ok(rustix::fs::unlinkat(from_dir, from, AtFlags::empty())?)
     }
 
+    fn add_name(&self, dir: &DirHandle, name: &OsStr, other: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::linkat(dir, name, dir, other, AtFlags::empty())?)
+    }
+
+    fn may_split_rename(&self, dir: &DirHandle) -> bool {
+        #[cfg(target_os = "linux")]
+        return *dir.splits.get_or_init(|| super::linux::may_lack_a_journal(dir));
+        // Elsewhere no such file system is one of the system's own.
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = dir;
+            false
+        }
+    }
+
     fn unlink(&self, dir: &DirHandle, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
     }

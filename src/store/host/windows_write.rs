@@ -104,6 +104,15 @@ impl WriteHost for RealHost {
         path.persist_noclobber(to).map_err(|e| e.error)
     }
 
+    fn add_name(&self, dir: &PathBuf, name: &OsStr, other: &OsStr) -> io::Result<()> {
+        std::fs::hard_link(at(dir, name)?, at(dir, other)?)
+    }
+
+    fn may_split_rename(&self, _dir: &PathBuf) -> bool {
+        // NTFS and ReFS do not; FAT may, and has no second names.
+        false
+    }
+
     fn unlink(&self, dir: &PathBuf, name: &OsStr) -> io::Result<()> {
         let path = at(dir, name)?;
         // A link to a directory, or a junction, is removed as a directory is; what it leads to stays.

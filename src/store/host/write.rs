@@ -93,6 +93,19 @@ pub trait WriteHost: Host {
         to: &OsStr,
     ) -> io::Result<()>;
 
+    /// Gives a plain file another name in its directory. A link at `name` is not followed.
+    ///
+    /// # Errors
+    /// As the system says; `AlreadyExists` when anything stands at the other name, a link included.
+    fn add_name(&self, dir: &Self::Dir, name: &OsStr, other: &OsStr) -> io::Result<()>;
+
+    /// Whether the file system of a directory may bring a rename to the disk in two parts, so that a power
+    /// cut between them leaves a directory that leads to a file which has ended.
+    ///
+    /// The system is asked at most once for each open directory. A wrong *yes* costs two calls for each
+    /// durable replacement, so it is said where only the family of the file system is known.
+    fn may_split_rename(&self, dir: &Self::Dir) -> bool;
+
     /// Removes a name that is no directory.
     ///
     /// # Errors

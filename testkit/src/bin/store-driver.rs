@@ -190,7 +190,11 @@ impl Driver {
         }
         let options = Options::new(level).target(target);
         begin();
-        replace(&self.host, &self.run, "status.json", NEW_STATUS.as_bytes(), &options)?;
+        let written =
+            replace(&self.host, &self.run, "status.json", NEW_STATUS.as_bytes(), &options)?;
+        if written.left_over {
+            println!("problem: a second name of status.json is litter");
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The tree in memory and its effects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 /// A file or directory, for the life of a world.
@@ -68,6 +68,15 @@ pub enum Effect {
         /// Directory.
         dir: NodeId,
     },
+    /// A file was given another name in its directory.
+    AddName {
+        /// Directory.
+        dir: NodeId,
+        /// The other name.
+        name: OsString,
+        /// The file.
+        node: NodeId,
+    },
     /// A name was moved.
     Rename {
         /// Directory of the old name.
@@ -94,9 +103,10 @@ impl Effect {
     /// Whether it changes entries of a directory, and of which.
     pub(super) fn entry_dirs(&self) -> Vec<NodeId> {
         match self {
-            Self::Create { dir, .. } | Self::CreateDir { dir, .. } | Self::Unlink { dir, .. } => {
-                vec![*dir]
-            }
+            Self::Create { dir, .. }
+            | Self::CreateDir { dir, .. }
+            | Self::AddName { dir, .. }
+            | Self::Unlink { dir, .. } => vec![*dir],
             Self::Rename { from_dir, to_dir, .. } if from_dir == to_dir => vec![*from_dir],
             Self::Rename { from_dir, to_dir, .. } => vec![*from_dir, *to_dir],
             _ => Vec::new(),
@@ -130,6 +140,24 @@ impl Disk {
             Node::File { .. } => None,
         });
         dirs.flat_map(BTreeMap::values).filter(|named| **named == node).count() as u64
+    }
+
+    /// Nodes with an entry here that have none on the other disk.
+    pub(super) fn named_only_here(&self, other: &Self) -> BTreeSet<NodeId> {
+        let named = |disk: &Self| -> BTreeSet<NodeId> {
+            let dirs = disk.nodes.keys().filter_map(|node| disk.entries(*node));
+            dirs.flat_map(BTreeMap::values).copied().collect()
+        };
+        &named(self) - &named(other)
+    }
+
+    /// Takes every entry away that leads to one of these, as a repair does with files that have ended.
+    pub(super) fn end(&mut self, ended: &BTreeSet<NodeId>) {
+        for node in self.nodes.values_mut() {
+            if let Node::Dir { entries, .. } = node {
+                entries.retain(|_, node| !ended.contains(node));
+            }
+        }
     }
 
     fn entries_mut(&mut self, dir: NodeId) -> Option<&mut BTreeMap<OsString, NodeId>> {
@@ -176,7 +204,9 @@ impl Disk {
     /// Applies what an effect does to entries. `now_ms` becomes the time of the directory.
     pub(super) fn apply_entries(&mut self, effect: &Effect, now_ms: i64) {
         match effect {
-            Effect::Create { dir, name, node, .. } | Effect::CreateDir { dir, name, node, .. } => {
+            Effect::Create { dir, name, node, .. }
+            | Effect::CreateDir { dir, name, node, .. }
+            | Effect::AddName { dir, name, node } => {
                 if let Some(entries) = self.entries_mut(*dir) {
                     entries.insert(name.clone(), *node);
                 }

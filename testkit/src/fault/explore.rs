@@ -23,6 +23,8 @@ pub struct Crash {
     pub after: usize,
     /// Whether the operation had returned success.
     pub acknowledged: bool,
+    /// Whether the file system has a journal.
+    pub journal: bool,
     /// What was lost of unflushed contents, and which unflushed entries arrived.
     pub detail: String,
 }
@@ -38,6 +40,8 @@ pub struct Exploration {
     pub process_states: usize,
     /// What the invariants objected to, with the crash.
     pub violations: Vec<String>,
+    /// The same on a file system without a journal, if it was explored there as well.
+    pub without_journal: Option<Box<Exploration>>,
 }
 
 /// A deliberate mistake in the recorded order, to prove that the check would see it.
@@ -63,7 +67,8 @@ const LOSSES: [Loss; 4] = [Loss::Whole, Loss::Empty, Loss::Zeros, Loss::Cut];
 /// Most unflushed entry changes whose combinations are all built; above, prefixes and single losses.
 const ALL_COMBINATIONS_UP_TO: usize = 9;
 
-/// Runs `operation` on the disk that `setup` makes, and checks every crash of it.
+/// Runs `operation` on the disk that `setup` makes, and checks every crash of it; then the same on a file
+/// system without a journal.
 ///
 /// `check` gets the disk after the crash and says what is wrong with it, if anything.
 pub fn explore<A>(
@@ -71,26 +76,40 @@ pub fn explore<A>(
     operation: impl Fn(&FaultHost) -> A,
     check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
 ) -> Exploration {
-    explore_with(setup, operation, check, None)
+    let seen = explore_with(FaultHost::new(), &setup, &operation, &check, None);
+    let without = FaultHost::new().without_journal();
+    let without = explore_with(without, &setup, &operation, &check, None);
+    Exploration { without_journal: Some(Box::new(without)), ..seen }
 }
 
-/// The same with a deliberate mistake.
+/// The same with a deliberate mistake, with a journal only.
 pub fn explore_sabotaged<A>(
     setup: impl Fn(&FaultHost),
     operation: impl Fn(&FaultHost) -> A,
     check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
     sabotage: Sabotage,
 ) -> Exploration {
-    explore_with(setup, operation, check, Some(sabotage))
+    explore_with(FaultHost::new(), setup, operation, check, Some(sabotage))
+}
+
+/// The same without a journal only.
+pub fn explore_sabotaged_without_journal<A>(
+    setup: impl Fn(&FaultHost),
+    operation: impl Fn(&FaultHost) -> A,
+    check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
+    sabotage: Sabotage,
+) -> Exploration {
+    explore_with(FaultHost::new().without_journal(), setup, operation, check, Some(sabotage))
 }
 
 fn explore_with<A>(
+    host: FaultHost,
     setup: impl Fn(&FaultHost),
     operation: impl Fn(&FaultHost) -> A,
     check: impl Fn(&FaultHost, &Crash) -> Result<(), String>,
     sabotage: Option<Sabotage>,
 ) -> Exploration {
-    let host = FaultHost::new();
+    let journal = host.has_journal();
     setup(&host);
     host.begin();
     let (base, _, _) = host.disk();
@@ -109,16 +128,25 @@ fn explore_with<A>(
         let acknowledged = after == effects.len();
         let prefix = &effects[..after];
         let mut visit = |disk: Disk, model, detail: String| {
-            let crash = Crash { model, after, acknowledged, detail };
+            let crash = Crash { model, after, acknowledged, journal, detail };
             seen.states += 1;
             seen.process_states += usize::from(model == Model::Process);
             let crashed = FaultHost::over(disk, next, now_ms);
+            let crashed = if journal { crashed } else { crashed.without_journal() };
             if let Err(why) = check(&crashed, &crash) {
                 seen.violations.push(format!("{why}, after {crash:?}"));
             }
         };
         visit(after_process_crash(&base, prefix, now_ms), Model::Process, String::new());
         for (disk, detail) in after_power_loss(&base, prefix, now_ms) {
+            if !journal {
+                for ended in ended_too_early(&disk, &base, prefix, now_ms) {
+                    let mut repaired = disk.clone();
+                    repaired.end(&ended);
+                    let detail = format!("{detail}, ended before their entries went: {ended:?}");
+                    visit(repaired, Model::Power, detail);
+                }
+            }
             visit(disk, Model::Power, detail);
         }
     }
@@ -157,6 +185,20 @@ fn after_power_loss(base: &Disk, effects: &[Effect], now_ms: i64) -> Vec<(Disk, 
         }
     }
     disks
+}
+
+/// What may have ended although the disk still has an entry for it: all of it, or each alone.
+fn ended_too_early(
+    disk: &Disk,
+    base: &Disk,
+    effects: &[Effect],
+    now_ms: i64,
+) -> BTreeSet<BTreeSet<NodeId>> {
+    let nameless = disk.named_only_here(&after_process_crash(base, effects, now_ms));
+    let mut sets: BTreeSet<_> = nameless.iter().map(|node| BTreeSet::from([*node])).collect();
+    sets.insert(nameless);
+    sets.remove(&BTreeSet::new());
+    sets
 }
 
 /// Which entry changes are flushed for certain, and which are open. A change is certain once each of

@@ -47,6 +47,7 @@ struct World {
     locked: BTreeSet<NodeId>,
     room_bytes: Option<u64>,
     numbered: bool,
+    journal: bool,
 }
 
 /// What another process does at one moment of an operation.
@@ -84,6 +85,7 @@ impl FaultHost {
             locked: BTreeSet::new(),
             room_bytes: None,
             numbered: true,
+            journal: true,
         };
         let system = SystemFacts {
             host: "host-a".to_owned(),
@@ -202,6 +204,17 @@ impl FaultHost {
     /// Makes this a system whose files have no number, as Windows is for the standard library.
     pub fn without_numbers(&self) {
         self.world().numbered = false;
+    }
+
+    /// Makes this a file system without a journal, which may split a rename.
+    #[must_use]
+    pub fn without_journal(self) -> Self {
+        self.world().journal = false;
+        self
+    }
+
+    pub(super) fn has_journal(&self) -> bool {
+        self.world().journal
     }
 
     /// Sets an environment variable.
@@ -563,6 +576,21 @@ impl WriteHost for FaultHost {
             }
         }
         self.rename(from_dir, from, to_dir, to)
+    }
+
+    fn add_name(&self, dir: &NodeId, name: &OsStr, other: &OsStr) -> io::Result<()> {
+        let mut world = self.turn();
+        let node = world.at(*dir, name)?;
+        if world.at(*dir, other).is_ok() {
+            self.count(&mut world)?;
+            return Err(errno(EEXIST));
+        }
+        let name = other.to_owned();
+        self.effect(&mut world, Effect::AddName { dir: *dir, name, node })
+    }
+
+    fn may_split_rename(&self, _dir: &NodeId) -> bool {
+        !self.world().journal
     }
 
     fn unlink(&self, dir: &NodeId, name: &OsStr) -> io::Result<()> {
