@@ -2,8 +2,8 @@
 //!
 //! Theory of operation. The rig (`testkit::power`) records the block writes and flushes under ext4, xfs and
 //! btrfs while the driver writes, builds disks that a power cut could leave, mounts each and looks at it. It
-//! also runs two saboteurs, a writer without flushes and one without the flush of the directory, which it has
-//! to find out. It needs root, `/dev/fuse`, loop devices and the tools that make the file systems; each part
+//! also runs three saboteurs, which it has to find out: a writer without flushes, one without the flush of the
+//! directory, and without a journal one that gives an old file no second name. It needs root, `/dev/fuse`, loop devices and the tools that make the file systems; each part
 //! that the machine does not permit is a `SKIP` with the reason.
 //!
 //! `RUNSTORE_POWER_CUT=ROUNDSxSEED` sets the number of disks that are built for each flush (one, and two more

@@ -564,7 +564,7 @@ fn write_version(top: &Path, workload: Workload, version: u64) -> Done {
     let level = match workload.level {
         Level::Process => Durability::ProcessSafe,
         Level::Ordered => Durability::Ordered,
-        Level::Durable => Durability::Durable,
+        Level::Durable | Level::Nameless => Durability::Durable,
     };
     let (dir, target) = match workload.shape {
         Shape::Replaced => (open_root(&host, &top.join(power::REPLACED))?, Target::Unknown),
@@ -577,6 +577,21 @@ fn write_version(top: &Path, workload: Workload, version: u64) -> Done {
     };
     let options = Options::new(level).target(target);
     let text = hammered(power::WRITER, version);
+    if workload.level == Level::Nameless {
+        return replace_nameless(&host, &dir, text.as_bytes());
+    }
     replace(&host, &dir, "status.json", text.as_bytes(), &options)?;
     Ok(())
+}
+
+/// A durable replacement that gives the old file no second name, to see that its test would see it.
+fn replace_nameless(host: &RealHost, dir: &<RealHost as Host>::Dir, text: &[u8]) -> Done {
+    let temp = ".status.json.1.1700000000000.0000000000000.tmp".as_ref();
+    let file = host.create(dir, temp, 0o600)?;
+    if host.write(&file, text)? != text.len() {
+        return Err("a part was written".into());
+    }
+    host.sync(&file)?;
+    host.rename(dir, temp, dir, "status.json".as_ref())?;
+    Ok(host.sync_dir(dir)?)
 }

@@ -67,11 +67,14 @@ pub enum Level {
     Ordered,
     /// Both.
     Durable,
+    /// Both, but an old file has no second name meanwhile (RS-ATOM-14): the third saboteur, where there is no
+    /// journal.
+    Nameless,
 }
 
 impl Workload {
     /// Every one, the two of the durable writer first.
-    pub const ALL: [Self; 6] = {
+    pub const ALL: [Self; 7] = {
         use {Level::*, Shape::*};
         [
             Self { shape: Replaced, level: Durable },
@@ -80,6 +83,7 @@ impl Workload {
             Self { shape: Fresh, level: Ordered },
             Self { shape: Replaced, level: Process },
             Self { shape: Fresh, level: Process },
+            Self { shape: Replaced, level: Nameless },
         ]
     };
 
@@ -89,6 +93,8 @@ impl Workload {
             (Shape::Replaced, Level::Process) => "replaced-process",
             (Shape::Replaced, Level::Ordered) => "replaced-ordered",
             (Shape::Replaced, Level::Durable) => "replaced-durable",
+            (Shape::Replaced, Level::Nameless) => "replaced-nameless",
+            (Shape::Fresh, Level::Nameless) => "fresh-nameless",
             (Shape::Fresh, Level::Process) => "fresh-process",
             (Shape::Fresh, Level::Ordered) => "fresh-ordered",
             (Shape::Fresh, Level::Durable) => "fresh-durable",
