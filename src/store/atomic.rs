@@ -15,6 +15,9 @@
 //! Around steps 6 and 7 the old file has a second name, at the level durable and where the file system
 //! may need it; when and why is told in `second_name`.
 //!
+//! Where umask and mode are known and right, steps 2, 4 and 6 are four system calls, with the closing of the
+//! file; steps 1 and 3 are one each. Steps 5 and 7 are the only flushes.
+//!
 //! What a crash leaves: before step 6 the old file and at most one temp file, after it the new file.
 //! What an error leaves: the old file and no temp file, except that a failing step 7 leaves the new
 //! file in place and says so. A failed flush is final for its temp file: after it nothing is known of
@@ -341,7 +344,7 @@ fn create_temp<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> io::Result<(
 /// A temp name of this process for a file, now.
 pub(super) fn fresh_temp_name<H: WriteHost>(host: &H, name: &str) -> String {
     let pid = u64::try_from(host.system().own_pid).unwrap_or(0);
-    let random = base36(host.random());
+    let random = base36(host.random_for_name());
     temp_name::temp_name(name, pid, host.now_ms(), &random)
 }
 

@@ -24,6 +24,7 @@ pub mod program;
 pub mod records;
 pub mod schema;
 pub mod store;
+pub mod trace;
 pub mod tree;
 
 pub use store::Store;

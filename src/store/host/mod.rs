@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::process::{ProcessSeen, SystemFacts};
 
-#[cfg(all(any(unix, windows), not(target_os = "linux")))]
+#[cfg(any(unix, windows))]
 mod chance;
 #[cfg(target_os = "linux")]
 mod linux;

@@ -151,6 +151,12 @@ pub trait WriteHost: Host {
     /// 64 bits of chance.
     fn random(&self) -> u64;
 
+    /// 64 bits of chance for a name that is created exclusively. Nobody is kept out by such a name, so a
+    /// system may draw them without a call where [`WriteHost::random`] makes one. Spec: RS-ATOM-02.
+    fn random_for_name(&self) -> u64 {
+        self.random()
+    }
+
     /// Waits.
     fn wait_ms(&self, ms: u64);
 

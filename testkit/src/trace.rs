@@ -1,0 +1,84 @@
+//! The system calls of one operation of the driver, as `strace` sees them.
+//!
+//! Theory of operation. The driver ([`crate::driver`]) says `begin` before its operation and `ok` after it.
+//! Both words are calls of their own, so the calls in between are those of the operation: [`calls`] reads
+//! them from the log, [`of`] makes the log. A call is named by its number among the calls of its name,
+//! which is the same in each run because the driver has one thread.
+//!
+//! Not promised: anything where `strace` is missing or may not trace; [`refusal`] says so beforehand.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// One call: its name, and its number among those of that name since the start, from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Name.
+    pub name: String,
+    /// Number.
+    pub number: usize,
+}
+
+/// Why nothing can be traced here, if so.
+pub fn refusal() -> Option<String> {
+    let mut command = Command::new("strace");
+    command.args(["-e", "trace=getcwd", "-e", "inject=getcwd:error=EIO", "true"]);
+    match command.output() {
+        Err(e) => Some(format!("strace cannot be started: {e}")),
+        Ok(out) if !out.status.success() => {
+            Some(format!("strace may not trace: {}", String::from_utf8_lossy(&out.stderr).trim()))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// The calls of an operation, from the word that begins it to the word that ends it, which is the last
+/// one.
+pub fn calls(log: &str) -> Vec<Call> {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    let mut inside = false;
+    for line in log.lines() {
+        let Some((name, rest)) = line.split_once('(') else { continue };
+        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            continue;
+        }
+        let number = numbers.entry(name).or_default();
+        *number += 1;
+        if inside {
+            found.push(Call { name: name.to_owned(), number: *number });
+        }
+        if name == "write" && rest.starts_with("1, \"begin\\n\"") {
+            inside = true;
+        }
+        if name == "write" && rest.starts_with("1, \"ok\\n\"") {
+            break;
+        }
+    }
+    found
+}
+
+/// Names of the calls that the driver makes below `dir` for these words (see [`crate::driver`]), without
+/// the word of success.
+///
+/// # Errors
+/// When it could not be traced, or the operation failed.
+pub fn of(driver: &Path, dir: &Path, words: &[&str]) -> Result<Vec<String>, String> {
+    let log = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+    let mut command = Command::new("strace");
+    command.arg("-o").arg(log.path()).arg("--").arg(driver).arg(dir).args(words);
+    let out = command.output().map_err(|e| format!("strace cannot be started: {e}"))?;
+    if !out.status.success() {
+        return Err(format!("{words:?}: {}", String::from_utf8_lossy(&out.stderr).trim()));
+    }
+    let text = std::fs::read_to_string(log.path()).map_err(|e| e.to_string())?;
+    let mut names: Vec<String> = calls(&text).into_iter().map(|call| call.name).collect();
+    names.pop().map(|_| names).ok_or_else(|| format!("{words:?}: no call was seen"))
+}
+
+/// How many of these calls flush a file or a directory.
+pub fn flushes(names: &[String]) -> usize {
+    let flushing = ["fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "msync"];
+    names.iter().filter(|name| flushing.contains(&name.as_str())).count()
+}
