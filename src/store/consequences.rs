@@ -112,6 +112,25 @@ fn overlay<H: WriteHost>(
     proof_text: &str,
     candidate: Option<&Candidate>,
 ) -> Result<(), String> {
+    let decide = |status: &Document<'_>| {
+        let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
+        if let Some(theirs) = theirs {
+            return Decision::Refuse(format!("it belongs to run {theirs}"));
+        }
+        let there = status.get("processTerminal").map(Proof::read_raw);
+        if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
+            return Decision::Keep;
+        }
+        let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
+        match step_texts(host, status, proof, candidate) {
+            Ok(steps) => members.extend(steps.map(|steps| ("steps", steps))),
+            // An overlay that is there is not made again, so a wrong one would stay.
+            Err(e) => {
+                return Decision::Refuse(format!("a session: {}", super::read::plain(&e)));
+            }
+        }
+        Decision::Patch(members)
+    };
     let patched = sidecar::patch_at(
         host,
         place.run_dir,
@@ -119,26 +138,8 @@ fn overlay<H: WriteHost>(
         limits::STATUS_MAX_BYTES,
         &Options::new(Durability::Durable),
         // One unflushed replace would undo the runner's durable terminal status.
-        run::level,
-        |status| {
-            let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
-            if let Some(theirs) = theirs {
-                return Decision::Refuse(format!("it belongs to run {theirs}"));
-            }
-            let there = status.get("processTerminal").map(Proof::read_raw);
-            if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
-                return Decision::Keep;
-            }
-            let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
-            match step_texts(host, status, proof, candidate) {
-                Ok(steps) => members.extend(steps.map(|steps| ("steps", steps))),
-                // An overlay that is there is not made again, so a wrong one would stay.
-                Err(e) => {
-                    return Decision::Refuse(format!("a session: {}", super::read::plain(&e)));
-                }
-            }
-            Decision::Patch(members)
-        },
+        Some(run::LEVEL),
+        |status| Ok(decide(status)),
     );
     patched.map(drop).map_err(with_cause)
 }

@@ -235,26 +235,27 @@ fn write_pending<H: WriteHost>(
 
     // Only now: an entry must not lead to a result that a power cut can take away.
     let entry = payload.entry(host.now_ms());
+    let (top, _) = directory::create_durable(host, results, layout::RESULT_INDEX, retry)?;
     let index = |path: &[&str]| -> Result<(), WriteError> {
-        let dir = directory::create_path(host, results, path, retry)?;
-        atomic::replace(host, &dir, &names.entry, entry.as_bytes(), &options)
-            .map_err(|e| e.below(&path.join("/")))?;
-        Ok(())
+        let written = directory::create_path(host, &top, path, retry).and_then(|dir| {
+            atomic::replace(host, &dir, &names.entry, entry.as_bytes(), &options)
+                .map_err(|e| e.below(&path.join("/")))
+        });
+        written.map(drop).map_err(|e| e.below(layout::RESULT_INDEX))
     };
-    index(&[layout::RESULT_INDEX, layout::INDEX_SESSIONS, &names.session])?;
+    index(&[layout::INDEX_SESSIONS, &names.session])?;
 
     let mut problems = Vec::new();
-    problems.extend(index(&[layout::RESULT_INDEX, layout::INDEX_RUNS]).err());
+    problems.extend(index(&[layout::INDEX_RUNS]).err());
     if let Some(tool_call) = &payload.tool_call {
         let segment = segment::encode(tool_call, limits::NAME_MAX_BYTES);
-        problems.extend(index(&[layout::RESULT_INDEX, layout::INDEX_TOOL_CALLS, &segment]).err());
+        problems.extend(index(&[layout::INDEX_TOOL_CALLS, &segment]).err());
     }
     let has_mission = run_dir.is_some_and(|dir| {
         host.stat_at(dir, layout::MISSION.as_ref()).is_ok_and(|s| s.kind == FileKind::Regular)
     });
     if has_mission {
-        let path = [layout::RESULT_INDEX, layout::INDEX_OBSERVERS, layout::INDEX_MISSION];
-        problems.extend(index(&path).err());
+        problems.extend(index(&[layout::INDEX_OBSERVERS, layout::INDEX_MISSION]).err());
     }
     Ok((names, pending, problems))
 }

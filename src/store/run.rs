@@ -51,14 +51,14 @@ use crate::protocol::proof::ProofState;
 use crate::protocol::state::RunState;
 use crate::protocol::status::StatusView;
 use crate::protocol::written_status::{FirstStatus, StatusPatch};
-use crate::protocol::{Document, Open, layout, limits, written};
+use crate::protocol::{Document, Open, Raw, layout, limits, written};
 
 use super::advisory::Locks;
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::directory;
 use super::host::{Part, ReadError, WriteHost};
 use super::retry::RetryPolicy;
-use super::sidecar::{self, Decision, PatchError, Patched};
+use super::sidecar::{self, ByMember, Decision, PatchError, Patched};
 
 /// Why a run directory or its first status was not made.
 #[derive(Debug)]
@@ -138,7 +138,14 @@ fn write_new<H: WriteHost>(host: &H, run_dir: &H::Dir, text: &str) -> Result<(),
 /// catches up; durable for every other word, because nobody may write it again.
 /// Spec: RS-RUN-03, RS-DUR-05.
 pub fn level(status: &Document<'_>) -> Durability {
-    let word = status.get("state").and_then(|raw| raw.string());
+    (LEVEL.level)(status.get(LEVEL.key))
+}
+
+/// [`level`] for a status that is being patched.
+pub(super) const LEVEL: ByMember = ByMember { key: "state", level: level_of };
+
+fn level_of(state: Option<Raw<'_>>) -> Durability {
+    let word = state.and_then(|raw| raw.string());
     let state = word.and_then(|word| Open::<RunState>::read(&word).known());
     // A word that is not ours may be an end.
     if state.is_some_and(RunState::is_active) { Durability::Ordered } else { Durability::Durable }
@@ -178,7 +185,6 @@ fn change<H: WriteHost>(
 ) -> Result<Patched, PatchError> {
     let StatusPlace { host, run_dir, run_id, locks } = place;
     let _held = locks.map(|locks| sidecar::hold(locks, run_id.as_str())).transpose()?;
-    let beside = instance_beside(*host, run_dir)?;
     let ended = Cell::new(false);
     let patched = sidecar::patch_at(
         *host,
@@ -187,11 +193,15 @@ fn change<H: WriteHost>(
         limits::STATUS_MAX_BYTES,
         // The level of the text counts.
         &Options::new(Durability::Durable),
-        level,
+        Some(LEVEL),
         |doc| {
             let view = StatusView::read(doc);
             ended.set(view.known_state().is_some_and(RunState::is_terminal));
-            judge(doc, &view, run_id.as_str(), author, beside.as_deref(), wanted(&view))
+            let beside = match view.overlay_instance() {
+                Some(_) => None,
+                None => instance_beside(*host, run_dir)?,
+            };
+            Ok(judge(doc, &view, run_id.as_str(), author, beside.as_deref(), wanted(&view)))
         },
     )?;
     if patched == Patched::Kept && ended.get() {

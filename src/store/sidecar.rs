@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use crate::protocol::{DecodeError, Document};
+use crate::protocol::{DecodeError, Document, Outline, Raw};
 
 use super::advisory::{Guard, LockError, Locks};
 use super::atomic::{self, Durability, Options, Target, WriteError, Written};
@@ -112,25 +112,43 @@ pub fn patch<H: WriteHost>(
     options: &Options,
     decide: impl Fn(&Document<'_>) -> Decision,
 ) -> Result<Patched, PatchError> {
-    patch_at(host, dir, name, limit_bytes, options, |_| options.durability, decide)
+    patch_at(host, dir, name, limit_bytes, options, None, |doc| Ok(decide(doc)))
 }
 
-/// [`patch`] at the level that `level` takes from the new text: what a file says may decide what must
-/// survive, and only here it is known what it will say. The level of `options` does not count.
+/// The level of a replacement, by what one member of the new text says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ByMember {
+    /// The member.
+    pub(super) key: &'static str,
+    /// What follows from its value.
+    pub(super) level: fn(Option<Raw<'_>>) -> Durability,
+}
+
+/// [`patch`] at the level that follows from the new text: what a file says may decide what must survive,
+/// and only here it is known what it will say. With it the level of `options` does not count.
+///
+/// `decide` may fail, when it has to look at another file first and that one cannot be read.
 pub(super) fn patch_at<H: WriteHost>(
     host: &H,
     dir: &H::Dir,
     name: &str,
     limit_bytes: u64,
     options: &Options,
-    level: impl Fn(&Document<'_>) -> Durability,
-    decide: impl Fn(&Document<'_>) -> Decision,
+    level: Option<ByMember>,
+    decide: impl Fn(&Document<'_>) -> Result<Decision, PatchError>,
 ) -> Result<Patched, PatchError> {
     for attempt in 1..=MAX_ATTEMPTS {
         let (bytes, stat) = read(host, dir, name, limit_bytes)?;
         let damaged = |e| PatchError::Damaged(name.to_owned(), e);
-        let doc = Document::from_bytes(&bytes).map_err(damaged)?;
-        let members = match decide(&doc) {
+        // Who asks for a level looks into the whole text, and then one pass over it is less than many. For
+        // others the first level of the text is enough.
+        let mut room = Outline::default();
+        let doc = match level {
+            Some(_) => Document::outlined(&bytes, &mut room),
+            None => Document::from_bytes(&bytes),
+        }
+        .map_err(damaged)?;
+        let members = match decide(&doc)? {
             Decision::Keep => return Ok(Patched::Kept),
             Decision::Refuse(why) => return Err(PatchError::Refused(name.to_owned(), why)),
             Decision::Patch(members) => members,
@@ -143,8 +161,12 @@ pub(super) fn patch_at<H: WriteHost>(
         if !is_unchanged(host, dir, name, &bytes, &stat) {
             continue;
         }
-        let durability = level(&Document::parse(&text).map_err(damaged)?);
-        let options = Options { durability, ..options.target(Target::Known(stat.mode)) };
+        let mut options = options.target(Target::Known(stat.mode));
+        if let Some(ByMember { key, level }) = level {
+            let new = members.iter().find(|(patched, _)| *patched == key);
+            let new = new.map(|(_, text)| Raw::parse(text)).transpose().map_err(damaged)?;
+            options.durability = level(new.or_else(|| doc.get(key)));
+        }
         let written = atomic::replace(host, dir, name, text.as_bytes(), &options)
             .map_err(PatchError::Write)?;
         return Ok(Patched::Written { written, text, attempts: attempt });
