@@ -16,7 +16,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+pub mod bare;
+pub mod contest;
+pub mod ground;
 pub mod hostile;
+pub mod peer;
+pub mod report;
 
 /// The runs root of a store.
 pub const RUNS: &str = "async-subagent-runs";
@@ -108,6 +113,17 @@ fn proof(number: u64, id: &str, indent: &str) -> String {
 {indent}  "resumeDisposition": "resumable"
 {indent}}}"#
     )
+}
+
+/// A JSON object of this many bytes, with two spaces of indentation. Every writer makes the same text of it.
+///
+/// # Panics
+/// When `bytes` is too small for it.
+pub fn text_of(bytes: usize) -> String {
+    let start = format!("{{\n  \"runId\": \"run-1\",\n  \"startedAt\": {START_MS},\n  \"pad\": \"");
+    let end = "\"\n}";
+    let pad = bytes.checked_sub(start.len() + end.len()).expect("there is room for the members");
+    format!("{start}{}{end}", "x".repeat(pad))
 }
 
 /// A status of about 2 KB.

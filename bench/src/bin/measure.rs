@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use bench::report::{median, ratio};
 use bench::{RUNS, hostile, make_dir, write_store};
 
 /// What was asked.
@@ -82,27 +83,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     }
     let named = [&args.program, &args.floor, &args.work];
     named.iter().all(|path| !path.as_os_str().is_empty()).then_some(args)
-}
-
-/// Prints one ratio with its goal.
-fn ratio(name: &str, value: f64, op: &str, limit: f64) {
-    let holds = match op {
-        "<=" => value <= limit,
-        ">=" => value >= limit,
-        _ => (value - limit).abs() < f64::EPSILON,
-    };
-    let word = if holds { "holds" } else { "missed" };
-    println!("ratio {name} {value:.3} goal {op} {limit} {word}");
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        f64::midpoint(values[middle - 1], values[middle])
-    }
 }
 
 /// Runs a program whose output is thrown away; milliseconds of wall time.

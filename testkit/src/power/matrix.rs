@@ -144,8 +144,7 @@ pub fn base(system: System) -> Result<Bench, String> {
     let image = folder.join("image");
     let file = image_file(&image)?;
     file.set_len(system.size_mib << 20).map_err(|e| e.to_string())?;
-    let (program, args) = system.make.split_first().expect("there is a program");
-    run(tool(program).args(args).arg(&image), 0)?;
+    system::format(system.make, &image)?;
     let served = file.try_clone().map_err(|e| e.to_string())?;
     // On the disk of the recordings, so that whatever they need is missed here.
     let disk = RecordingDisk::mount(system, &folder, served)?;

@@ -128,6 +128,18 @@ impl Drop for Place {
     }
 }
 
+/// Makes a file system in a file, with a program and its options.
+///
+/// # Errors
+/// What the program said.
+///
+/// # Panics
+/// When `make` is empty.
+pub fn format(make: &[&str], image: &Path) -> Result<(), String> {
+    let (program, args) = make.split_first().expect("there is a program");
+    run(tool(program).args(args).arg(image), 0).map(|_| ())
+}
+
 /// Makes a block device of a file. It has to be mounted and handed to [`free_with_mount`] next.
 ///
 /// # Errors
