@@ -17,6 +17,8 @@
 //! the content is whole. A 64-digit hexadecimal target is taken for a digest, since no protocol file
 //! has such a name.
 
+use std::fmt::Write as _;
+
 use super::limits;
 use super::segment::sha256_hex;
 
@@ -115,7 +117,13 @@ impl TempName {
 /// milliseconds since the Unix epoch; `random_text` is lower-case base 36. Facts W-2, W-3.
 /// Spec: RS-LAYOUT-22, RS-LAYOUT-23.
 pub fn temp_name(target: &str, pid: u64, now_ms: i64, random_text: &str) -> String {
-    let with = |target: &str| format!(".{target}.{pid}.{now_ms}.{random_text}.tmp");
+    let with = |target: &str| {
+        // Room for two numbers of any size, so that it never grows.
+        let mut name = String::with_capacity(target.len() + random_text.len() + 48);
+        let written = write!(name, ".{target}.{pid}.{now_ms}.{random_text}.tmp");
+        written.expect("a string takes every text");
+        name
+    };
     let name = with(target);
     if name.len() <= limits::NAME_MAX_BYTES {
         return name;
