@@ -17,10 +17,13 @@
 //!
 //! # Limitations
 //!
-//! There is no launcher, runner, observer or repair yet: [`store`] can read everything, and write each
-//! kind of file on its own. Processes are judged completely on Linux only; elsewhere their liveness is
+//! [`launcher`] and [`runner`] lead a run's start from both sides; how a process is made and who observes
+//! its end is the caller's. There is no repair yet: [`store`] can read everything, and write each kind of
+//! file on its own. Processes are judged completely on Linux only; elsewhere their liveness is
 //! `unknown`, which is never taken for dead.
 
 pub mod inspect;
+pub mod launcher;
 pub mod protocol;
+pub mod runner;
 pub mod store;

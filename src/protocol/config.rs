@@ -11,6 +11,7 @@
 use super::document::Document;
 use super::error::DecodeError;
 use super::raw::{Kind, Raw};
+use super::written_status::StepGroup;
 
 /// What launched the runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,6 +172,85 @@ fn child(raw: Raw<'_>, at: &str) -> Result<(), DecodeError> {
     Ok(())
 }
 
+/// Every step that becomes a child process, with its place; of a dynamic group the template.
+fn children<'a>(doc: &Document<'a>) -> Vec<(String, Raw<'a>)> {
+    let mut out = Vec::new();
+    let steps = doc.get("steps").and_then(Raw::array).unwrap_or_default();
+    for (i, raw) in steps.into_iter().enumerate() {
+        let at = format!("steps[{i}]");
+        match raw.object().and_then(|step| step.get("parallel")) {
+            None => out.push((at, raw)),
+            Some(group) => match group.array() {
+                Some(members) => {
+                    let members = members.into_iter().enumerate();
+                    out.extend(members.map(|(j, one)| (format!("{at}.parallel[{j}]"), one)));
+                }
+                None => out.push((format!("{at}.parallel"), group)),
+            },
+        }
+    }
+    out
+}
+
+/// The steps of a configuration as the first status of its run names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// The agents in flat order: one for each child, and `expand:<agent>` for a group that is made later.
+    pub agents: Vec<String>,
+    /// Where groups stand in that order. A group that is made later is none yet.
+    pub groups: Vec<StepGroup>,
+}
+
+/// The steps of a configuration in flat order, with its groups. Facts §3.4, §3.5.
+pub fn shape(doc: &Document<'_>) -> Shape {
+    let mut shape = Shape::default();
+    let name = |raw: Raw<'_>| {
+        let step = raw.object();
+        let agent = step.as_ref().and_then(|step| step.get("agent")).and_then(Raw::string);
+        agent.unwrap_or_default().into_owned()
+    };
+    let steps = doc.get("steps").and_then(Raw::array).unwrap_or_default();
+    for (step_index, raw) in steps.into_iter().enumerate() {
+        let group = raw.object().and_then(|step| step.get("parallel"));
+        match group.map(|group| (group, group.array())) {
+            None => shape.agents.push(name(raw)),
+            Some((template, None)) => shape.agents.push(format!("expand:{}", name(template))),
+            Some((_, Some(members))) => {
+                let (start, count) = (shape.agents.len(), members.len());
+                shape.groups.push(StepGroup { start, count, step_index });
+                shape.agents.extend(members.into_iter().map(name));
+            }
+        }
+    }
+    shape
+}
+
+/// Checks that every step names the parent session of the launch, or none does. Facts L-34.
+///
+/// # Errors
+/// [`DecodeError::Member`] naming the first member that is wrong, never its value.
+/// Spec: RS-START-25.
+pub fn one_parent_session(doc: &Document<'_>, parent: Option<&str>) -> Result<(), DecodeError> {
+    const MEMBER: &str = "parentSessionId";
+    if parent.is_some_and(|id| id.is_empty() || id.trim() != id) {
+        return Err(DecodeError::member(MEMBER, "a string without white space around it"));
+    }
+    for (at, raw) in children(doc) {
+        let step = raw.object();
+        let named = step.as_ref().and_then(|step| step.get(MEMBER));
+        let named = named.filter(|raw| !raw.is_null());
+        let same = match (named, parent) {
+            (None, None) => true,
+            (Some(raw), Some(id)) => raw.exact_string().as_deref() == Some(id),
+            _ => false,
+        };
+        if !same {
+            return Err(DecodeError::member(name(&at, MEMBER), "that of the launch"));
+        }
+    }
+    Ok(())
+}
+
 fn name(at: &str, key: &str) -> String {
     if at.is_empty() { key.to_owned() } else { format!("{at}.{key}") }
 }
@@ -260,6 +340,17 @@ mod tests {
         assert_eq!(launch(token), Some(Launch::Fresh { token: "t".into() }));
         assert!(matches!(launch(lease), Some(Launch::Revival { source_run_id: Some(_), .. })));
         assert_eq!(launch(&format!("{token}{lease}")), Some(Launch::Both));
+    }
+
+    #[test]
+    fn the_agents_of_a_status_are_those_of_the_flat_steps() {
+        let steps = r#"[{"agent":"a"},{"parallel":[{"agent":"b"},{"agent":"c"}]},
+            {"parallel":{"agent":"d"},"expand":{},"collect":{}}]"#;
+        let text = config(steps, "");
+        let doc = Document::parse(&text).expect("valid");
+        let shape = shape(&doc);
+        assert_eq!(shape.agents, ["a", "b", "c", "expand:d"]);
+        assert_eq!(shape.groups, [StepGroup { start: 1, count: 2, step_index: 1 }]);
     }
 
     #[test]

@@ -69,6 +69,18 @@ pub enum DecodeError {
     },
 }
 
+/// An error with its causes, as one line.
+pub fn with_causes(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut next = e.source();
+    while let Some(cause) = next {
+        out.push_str(": ");
+        out.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    out
+}
+
 impl DecodeError {
     pub(crate) fn from_json(text: &str, e: &serde_json::Error) -> Self {
         // NUL bytes after a valid prefix are what a lost tail looks like on some file systems.

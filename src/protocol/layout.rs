@@ -106,6 +106,8 @@ pub const SUBAGENT_LOG_PREFIX: &str = "subagent-log-";
 /// Room that is given back when the disk is full, so that the end of the run can be written. Only we
 /// write it; it says nothing.
 pub const RESERVE: &str = ".runstore-reserve";
+/// Which process prepares the run. Only we write it.
+pub const LAUNCH_NOTE: &str = ".runstore-launch.json";
 
 // Inside the control inbox.
 
@@ -221,6 +223,8 @@ pub enum RunEntry {
     WorkflowResult,
     /// [`WORKFLOW_RECEIPT`]
     WorkflowReceipt,
+    /// [`LAUNCH_NOTE`]
+    LaunchNote,
     /// [`RESERVE`]
     Reserve,
     /// An unfinished replacement.
@@ -254,6 +258,7 @@ impl RunEntry {
             APPEND_REQUESTS_DIR => Self::AppendRequests,
             WORKFLOW_RESULT => Self::WorkflowResult,
             WORKFLOW_RECEIPT => Self::WorkflowReceipt,
+            LAUNCH_NOTE => Self::LaunchNote,
             RESERVE => Self::Reserve,
             _ => Self::by_pattern(name),
         }
@@ -283,11 +288,12 @@ impl RunEntry {
             | Self::StructuredOutput
             | Self::Stdout
             | Self::Stderr
+            | Self::LaunchNote
             | Self::Reserve => true,
             Self::Temp(TempName { target: TempTarget::Name(target), .. }) => {
                 // One level only: a replacement of a replacement has no meaning.
                 let target = original_of(target).unwrap_or(target);
-                matches!(target, RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION)
+                matches!(target, RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION | LAUNCH_NOTE)
             }
             _ => false,
         }
@@ -324,6 +330,11 @@ fn numbered(name: &str, prefix: &str, suffix: &str) -> Option<u32> {
     affixed(name, prefix, suffix).and_then(decimal)?.try_into().ok()
 }
 
+/// The name of the runner configuration of a run, in the temp root. Facts L-30.
+pub fn runner_config_name(run_id: &str) -> String {
+    format!("{RUNNER_CONFIG_PREFIX}{run_id}.json")
+}
+
 /// The run id in the name of a runner configuration. Facts L-30.
 pub fn runner_config_run_id(name: &str) -> Option<&str> {
     affixed(name, RUNNER_CONFIG_PREFIX, ".json")
@@ -358,6 +369,7 @@ mod tests {
             ("external-2.stderr.log", RunEntry::OtherKnown),
             ("external-job-0.result.md", RunEntry::OtherKnown),
             (".runstore-reserve", RunEntry::Reserve),
+            (".runstore-launch.json", RunEntry::LaunchNote),
             ("result-pending", RunEntry::OtherKnown),
             ("Status.json", RunEntry::Unknown),
             ("status.json.tmp", RunEntry::Unknown),

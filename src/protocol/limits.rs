@@ -8,6 +8,9 @@ pub const RESULT_MAX_BYTES: u64 = 16 << 20;
 pub const SIDECAR_MAX_BYTES: u64 = 1 << 20;
 /// Largest start-up or control message that is read (facts Z-41).
 pub const STARTUP_MAX_BYTES: u64 = 64 << 10;
+/// Most characters of the text of a start-up error: as many as of the stderr tail, and six bytes for each
+/// of them stay far below [`STARTUP_MAX_BYTES`].
+pub const STARTUP_ERROR_CHARS: usize = 4000;
 /// How much of the end of `events.jsonl` is read: an event log may be hundreds of gigabytes.
 pub const EVENTS_TAIL_BYTES: u64 = 256 << 10;
 /// How much of the end of `events.jsonl` is read for one row of a list, when the run has ended and has

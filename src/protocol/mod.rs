@@ -47,6 +47,8 @@ pub mod temp_name;
 pub mod temp_root;
 pub mod verdict;
 pub mod written;
+pub mod written_launch;
+pub mod written_startup;
 pub mod written_status;
 
 pub use document::Document;

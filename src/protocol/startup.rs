@@ -55,8 +55,17 @@ pub const ACTIONS_WITH_CONFIRM: &[Action] = &[Action::Ack, Action::Confirm, Acti
 
 /// Pause between two polls of either side, in milliseconds.
 pub const POLL_MS: u64 = 20;
+/// Pause of our own sides while the other one has just been answered: it usually goes on at once, and a whole
+/// conversation of such pauses takes less than one of [`POLL_MS`].
+pub const EAGER_POLL_MS: u64 = 1;
+/// For how long that is, in milliseconds: a process that is that late has other things to do, and looking
+/// for it would take its processor time.
+pub const EAGER_MS: u64 = 100;
 /// How long the launcher waits for each state, in milliseconds (facts U-31).
 pub const LAUNCHER_BUDGET_MS: u64 = 10_000;
+/// How long a process that was asked to end, and then one that was not asked, is waited for, each in
+/// milliseconds (facts §4.7).
+pub const TERMINATE_MS: i64 = 1_000;
 /// How long the runner waits for each action, in milliseconds (facts U-20, U-21).
 pub const RUNNER_BUDGET_MS: u64 = 30_000;
 
@@ -299,6 +308,13 @@ pub fn runner_pause_ms(elapsed_ms: u64, budget_ms: u64) -> Option<u64> {
     (elapsed_ms <= budget_ms).then_some(POLL_MS)
 }
 
+/// A pause of [`launcher_pause_ms`] or [`runner_pause_ms`], shorter right after the other side was answered.
+/// Both times in milliseconds.
+/// Spec: RS-START-54.
+pub fn eager_pause_ms(elapsed_ms: u64, pause_ms: u64) -> u64 {
+    if elapsed_ms < EAGER_MS { pause_ms.min(EAGER_POLL_MS) } else { pause_ms }
+}
+
 /// The object in a file; `None` for another JSON value except `null`, which both sides of every
 /// dialect take for an unreadable file.
 fn object_of(bytes: &[u8]) -> Result<Option<Document<'_>>, DecodeError> {
@@ -402,5 +418,7 @@ mod tests {
         assert_eq!(launcher_pause_ms(120, 120), None);
         assert_eq!(runner_pause_ms(90, 90), Some(20), "the budget itself is still inside");
         assert_eq!(runner_pause_ms(91, 90), None);
+        assert_eq!((eager_pause_ms(99, 20), eager_pause_ms(100, 20)), (1, 20));
+        assert_eq!(eager_pause_ms(99, 0), 0, "never longer than it would be");
     }
 }

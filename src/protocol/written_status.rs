@@ -35,12 +35,33 @@ pub struct FirstStatus<'a> {
     pub mode: RunMode,
     /// The agents of its steps, all pending.
     pub agents: &'a [&'a str],
+    /// The groups among them.
+    pub groups: &'a [StepGroup],
     /// When it was started, by the launcher's account.
     pub started_at_ms: i64,
     /// The runner's process.
     pub process: &'a ProcessRecord,
     /// The instance that the launcher chose for the runner.
     pub instance_id: &'a str,
+}
+
+/// Steps that run side by side: a part of the flat list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepGroup {
+    /// Flat index of the first one.
+    pub start: usize,
+    /// How many there are.
+    pub count: usize,
+    /// The logical step that they are.
+    pub step_index: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupText {
+    start: usize,
+    count: usize,
+    step_index: usize,
 }
 
 #[derive(Serialize)]
@@ -60,6 +81,8 @@ struct FirstText<'a> {
     last_update: i64,
     current_step: usize,
     chain_step_count: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parallel_groups: Vec<GroupText>,
     steps: Vec<StepText<'a>>,
     pid: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +119,20 @@ impl FirstStatus<'_> {
             started_at: self.started_at_ms,
             last_update: self.started_at_ms,
             current_step: 0,
-            chain_step_count: self.agents.len(),
+            // A group is one logical step, however many run in it.
+            chain_step_count: self
+                .groups
+                .iter()
+                .fold(self.agents.len(), |n, group| (n + 1).saturating_sub(group.count)),
+            parallel_groups: self
+                .groups
+                .iter()
+                .map(|group| GroupText {
+                    start: group.start,
+                    count: group.count,
+                    step_index: group.step_index,
+                })
+                .collect(),
             steps: self.agents.iter().map(|agent| StepText { agent, status: "pending" }).collect(),
             pid: process.pid,
             pid_namespace_scope: process.pid_namespace.as_deref(),
@@ -222,11 +258,14 @@ mod tests {
             tool_call_id: Some("t"),
             mode: RunMode::Parallel,
             agents: &["a", "b"],
+            groups: &[StepGroup { start: 0, count: 2, step_index: 0 }],
             started_at_ms: 5,
             process: &process(),
             instance_id: "i",
         }
         .text();
+        assert!(text.contains("\"chainStepCount\": 1"), "a group is one logical step: {text}");
+        assert!(text.contains("\"stepIndex\": 0"), "{text}");
         let view = StatusView::read(&Document::parse(&text).expect("JSON"));
         assert_eq!((&view.damage, &view.complaints), (&vec![], &vec![]), "{text}");
         assert_eq!(view.run_id.as_deref(), Some("r"));

@@ -6,7 +6,8 @@
 
 use crate::protocol::process::ProcessRecord;
 
-use super::host::Host;
+use super::host::{Host, WriteHost};
+use super::lock_dir;
 
 /// This process.
 pub fn own<H: Host>(host: &H) -> ProcessRecord {
@@ -17,6 +18,11 @@ pub fn own<H: Host>(host: &H) -> ProcessRecord {
 /// until then, but shows no identity any more: then the record holds what is known.
 pub fn child<H: Host>(host: &H, pid: u32) -> ProcessRecord {
     of(host, i64::from(pid))
+}
+
+/// A name for one incarnation of a process that is to be made: a random UUID, never used before.
+pub fn instance_id<H: WriteHost>(host: &H) -> String {
+    lock_dir::uuid(host)
 }
 
 fn of<H: Host>(host: &H, pid: i64) -> ProcessRecord {

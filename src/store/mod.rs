@@ -35,12 +35,15 @@
 //! | the run indexes | `markers` |
 //! | results | `publish`, `delivery` |
 //! | session leases, capacity slots | `lease`, `slot` |
-//! | candidate, proof and overlay | `proof` |
+//! | candidate, proof and overlay | `proof`, `candidate` |
+//! | what launcher and runner say to each other | `message` |
 //!
-//! Spec: chapters 12 and 13.
+//! `process` starts nothing itself: it is what a launcher asks of whoever starts processes.
+//! Spec: chapters 12 to 14.
 
 pub mod advisory;
 pub mod atomic;
+pub mod candidate;
 mod children;
 mod claim;
 mod consequences;
@@ -57,7 +60,9 @@ pub mod lease;
 mod lock_dir;
 pub mod locks;
 pub mod markers;
+pub mod message;
 mod open;
+pub mod process;
 pub mod proof;
 pub mod publish;
 mod read;

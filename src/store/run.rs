@@ -30,9 +30,15 @@
 //! 5. if nothing had to change and the run has ended, flush the directory: whoever wrote the same
 //!    account may have died before its own flush.
 //!
-//! Ordered steps of [`record_startup_failure`]: the status (updated, or made if there is none), then the
-//! candidate with a zero for each step. In this order, so that the run does not look like one that
-//! ended in order while its status still says `running` (RS-START-13).
+//! Ordered steps of [`record_startup_failure`]:
+//! 1. ask the status whether it would take the failure. If it is damaged, another run's, or tells an end,
+//!    nothing is written: counts of zero beside a run that has begun would hide its writers;
+//! 2. the candidate with a zero for each step;
+//! 3. the status (updated, or made if there is none).
+//!
+//! The candidate comes first. A runner may be gone at any moment, and whoever waits for it makes a proof of
+//! its end at once: without the counts that proof is `unknown` for ever, and with them it is `observed`,
+//! which is true also while the status still says `running` (facts CW-40; RS-START-13).
 //!
 //! What a crash leaves: no directory, an empty one, or one with a whole status; later the old status or
 //! the new one. An empty directory is reported as abandoned before its start and may be removed.
@@ -293,30 +299,56 @@ pub struct StartupFailure<'a> {
 /// Spec: RS-RUN-07, RS-START-13.
 ///
 /// # Errors
-/// [`PatchError`] of the first file that could not be written; the candidate is not touched then when
-/// it was the status. The same call again goes on from what is there.
+/// [`PatchError`] of the first file that could not be written; the status is not touched then when it
+/// was the candidate. The same call again goes on from what is there.
 pub fn record_startup_failure<H: WriteHost>(
     place: &StatusPlace<'_, H>,
     author: Author<'_>,
     failure: &StartupFailure<'_>,
 ) -> Result<(), PatchError> {
+    let steps = steps_of_a_failure(place, author)?;
+    fail_candidate(place, failure, steps)?;
+    fail_status(place, author, failure)
+}
+
+/// Asks the status whether it would take the failure, and for the number of steps.
+fn steps_of_a_failure<H: WriteHost>(
+    place: &StatusPlace<'_, H>,
+    author: Author<'_>,
+) -> Result<usize, PatchError> {
+    let StatusPlace { host, run_dir, run_id, .. } = place;
+    let beside = instance_beside(*host, run_dir)?;
     let steps = Cell::new(1);
-    fail_status(place, author, failure, &steps)?;
-    fail_candidate(place, failure, steps.get())
+    let options = Options::new(Durability::Durable);
+    let limit = limits::STATUS_MAX_BYTES;
+    let asked = sidecar::patch(*host, run_dir, layout::STATUS, limit, &options, |doc| {
+        if let Some(why) = doc.read_only_reason() {
+            return Decision::Refuse(why.to_owned());
+        }
+        let view = StatusView::read(doc);
+        steps.set(view.steps.len().max(1));
+        let failed = StatusPatch::empty().state(RunState::Failed);
+        match judge(doc, &view, run_id.as_str(), author, beside.as_deref(), failed) {
+            Decision::Refuse(why) => Decision::Refuse(why),
+            Decision::Keep | Decision::Patch(_) => Decision::Keep,
+        }
+    });
+    match asked {
+        Ok(_) | Err(PatchError::Absent(_)) => Ok(steps.get()),
+        Err(e) => Err(e),
+    }
 }
 
 fn fail_status<H: WriteHost>(
     place: &StatusPlace<'_, H>,
     author: Author<'_>,
     failure: &StartupFailure<'_>,
-    steps: &Cell<usize>,
 ) -> Result<(), PatchError> {
     let now_ms = place.host.now_ms();
     let run_id = place.run_id.as_str();
     let proof = written::indented(&written::not_started_proof(run_id, failure.instance_id), 2);
     let text = |text: &str| written::string(text);
     let wanted = |view: &StatusView| {
-        steps.set(view.steps.len().max(1));
         let mut patch = StatusPatch::empty().member("runId", text(run_id));
         if let Some(id) = failure.session_id {
             patch = patch.member("sessionId", text(id));

@@ -600,7 +600,11 @@ impl<H: Host> Look<'_, H> {
     }
 }
 
-fn stderr_tail<H: Host>(host: &H, dir: &H::Dir, owner: ExpectedOwner) -> Option<StderrTail> {
+pub(super) fn stderr_tail<H: Host>(
+    host: &H,
+    dir: &H::Dir,
+    owner: ExpectedOwner,
+) -> Option<StderrTail> {
     let part = Part::Tail(limits::STDERR_TAIL_BYTES);
     let read = read::bytes::<H, ()>(host, dir, layout::RUNNER_STDERR_LOG, part, owner).ok()?;
     let text = String::from_utf8_lossy(&read.bytes);

@@ -167,6 +167,7 @@ impl<'a> Stage<'a> {
             tool_call_id: Some(TOOL_CALL),
             mode: RunMode::Single,
             agents: &["worker"],
+            groups: &[],
             started_at_ms: STARTED_MS,
             process: &identity::own(host),
             instance_id: &instance,

@@ -4,7 +4,7 @@
 //! (see its source). Cargo tells a test the place of the programs of its own package only, so
 //! [`program`] asks cargo to build this one, with the features of the whole workspace: after
 //! `cargo test --workspace` nothing is left to build and the answer comes at once. [`power_cut`] does the
-//! same for the rig of the power cuts.
+//! same for the rig of the power cuts, and [`start_runner`] for a runner that only begins.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -105,6 +105,15 @@ pub fn program() -> PathBuf {
 pub fn power_cut() -> PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| build("power-cut")).clone()
+}
+
+/// Where the runner that only begins is, built if it has to be.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn start_runner() -> PathBuf {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| build("start-runner")).clone()
 }
 
 fn build(name: &str) -> PathBuf {

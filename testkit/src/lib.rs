@@ -15,6 +15,7 @@
 )]
 
 pub mod case;
+pub mod child;
 pub mod driver;
 pub mod fault;
 pub mod peer_runs;

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! It reads the sources as well: every public function of the store that takes a writing host has to
-//! stand in the table, and every test that adds to it in the list here.
+//! stand in the table, so has one of the launcher and of a runner's start, and every test that adds to it
+//! in the list here.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 use testkit::fault::Exploration;
 
 use crate::{
-    advisory, atomic, deferred, directory, journal, lease, markers, proof, publish, reserve, run,
-    sidecar, slot,
+    advisory, atomic, deferred, directory, journal, launch, lease, markers, proof, publish,
+    reserve, run, sidecar, slot, startup,
 };
 
 thread_local! {
@@ -56,7 +57,8 @@ macro_rules! tests {
 }
 
 /// Functions that take a writing host and are no operation on the disk, with the reason.
-const NO_OPERATION: [(&str, &str); 2] = [
+const NO_OPERATION: [(&str, &str); 3] = [
+    ("identity::instance_id", "it draws chance"),
     ("retry::from_env", "it reads a variable"),
     ("retry::run", "it calls what it is given, and waits"),
 ];
@@ -108,6 +110,16 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         proof::the_first_proof_stays_after_every_crash,
         proof::a_runner_that_died_before_it_released_its_lease_leaves_an_unknown_end,
         proof::a_dropped_flush_or_a_wrong_order_is_caught,
+        launch::what_a_preparation_holds_is_accounted_for_after_every_crash,
+        launch::a_run_is_complete_when_it_is_let_in_after_every_crash,
+        launch::a_revival_is_led_in_order_after_every_crash,
+        launch::a_runner_speaks_only_of_a_session_that_it_holds_after_every_crash,
+        launch::a_launch_that_fails_is_told_before_anything_is_given_back_after_every_crash,
+        startup::a_message_is_whole_or_absent_after_the_death_of_its_process,
+        startup::a_configuration_is_there_or_gone_after_every_crash,
+        startup::the_session_in_a_candidate_is_whole_after_every_crash,
+        startup::a_runner_that_gives_up_gives_its_session_back_first_after_every_crash,
+        startup::a_runner_that_cannot_begin_says_so_before_it_frees_its_session_after_every_crash,
     ];
     assert_eq!(sources_that_add(), {
         let mut names: Vec<_> = tests.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -176,10 +188,11 @@ fn sources_that_add() -> Vec<String> {
     found
 }
 
-/// Every public function below `src/store` that takes a writing host.
+/// Every public function of the store, the launcher and the start of a runner that takes a writing host.
 fn operations_of_the_store() -> Vec<String> {
     let mut found = Vec::new();
-    for (module, text) in sources("src/store") {
+    let folders = ["src/store", "src/launcher", "src/runner/startup"];
+    for (module, text) in folders.into_iter().flat_map(sources) {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for part in code.split("pub fn ").skip(1) {
             let head = part.split('{').next().unwrap_or_default();

@@ -29,6 +29,7 @@ mod run_record;
 mod schemas;
 mod side_records;
 mod spec_text;
+mod startup;
 mod vectors;
 mod vectors_decisions;
 mod vectors_locks;

@@ -36,6 +36,7 @@ fn record(root: &Path, pid: u32) -> PathBuf {
         tool_call_id: Some("call"),
         mode: RunMode::Single,
         agents: &["a"],
+        groups: &[],
         started_at_ms: now_ms(),
         process: &process,
         instance_id: "i",

@@ -375,6 +375,7 @@ fn first_status(process: &ProcessRecord) -> FirstStatus<'_> {
         tool_call_id: Some("call"),
         mode: RunMode::Single,
         agents: &["worker"],
+        groups: &[],
         started_at_ms: 1_790_000_000_000,
         process,
         instance_id: INSTANCE,

@@ -233,6 +233,12 @@ pub trait Host: Send + Sync {
     /// The wall clock, ms since the epoch.
     fn now_ms(&self) -> i64;
 
+    /// A clock that nobody sets, in ms since some instant: for how long something took, never for when it
+    /// was. A host without one answers with the wall clock.
+    fn steady_ms(&self) -> i64 {
+        self.now_ms()
+    }
+
     /// The observing side: host name, boot, namespace, own pid.
     fn system(&self) -> &SystemFacts;
 

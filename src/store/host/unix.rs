@@ -218,6 +218,11 @@ impl Host for RealHost {
         since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
     }
 
+    fn steady_ms(&self) -> i64 {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        t.tv_sec * 1000 + t.tv_nsec / 1_000_000
+    }
+
     fn system(&self) -> &SystemFacts {
         &self.system
     }

@@ -38,6 +38,7 @@ const LOOK: u32 = 0x80;
 #[derive(Debug)]
 pub struct RealHost {
     system: SystemFacts,
+    started: std::time::Instant,
 }
 
 impl RealHost {
@@ -45,7 +46,8 @@ impl RealHost {
     pub fn new() -> Self {
         let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "localhost".to_owned());
         let own_pid = i64::from(std::process::id());
-        Self { system: SystemFacts { host, own_pid, ..SystemFacts::default() } }
+        let started = std::time::Instant::now();
+        Self { system: SystemFacts { host, own_pid, ..SystemFacts::default() }, started }
     }
 
     /// The same system under another host name (`--host`).
@@ -207,6 +209,10 @@ impl Host for RealHost {
     fn now_ms(&self) -> i64 {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn steady_ms(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
     fn system(&self) -> &SystemFacts {

@@ -235,6 +235,7 @@ impl Driver {
             tool_call_id: None,
             mode: RunMode::Single,
             agents: &["a"],
+            groups: &[],
             started_at_ms: 1_700_000_000_000,
             process: &process,
             instance_id: "i",

@@ -11,13 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use runstore::launcher::{Outcome, Place, Poll, Request, SlotWish, prepare};
 use runstore::protocol::account::Author;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
 use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::{SlotKind, SlotOwner};
-use runstore::protocol::written_status::{FirstStatus, StatusPatch};
+use runstore::protocol::written_launch::{DescriptorText, RevivalText};
+use runstore::protocol::written_status::{FirstStatus, StatusPatch, StepGroup};
 use runstore::protocol::{Open, RunMode, RunState, layout};
+use runstore::runner::startup::{Startup, read_config};
 use runstore::store::atomic::{Durability, Options};
 use runstore::store::deferred::{Deferred, Item};
 use runstore::store::delivery::mark_delivered;
@@ -31,6 +34,7 @@ use runstore::store::run::{self, StartupFailure, StatusPlace};
 use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
 use runstore::store::{identity, markers};
 use serde_json::{Value, json};
+use testkit::child::{Child, Spawner};
 use testkit::fault::{FaultHost, Injected};
 use testkit::schema::Schemas;
 
@@ -89,6 +93,12 @@ impl Judge {
                 // A payload is its author's text until it is marked.
                 Some("result") if !String::from_utf8_lossy(&bytes).contains("DeliveredAt") => {}
                 Some(schema) => self.document(&at, schema, "", &bytes),
+                None if name == layout::LAUNCH_NOTE => {
+                    self.document(&at, "launch-note", "", &bytes)
+                }
+                None if name == layout::RECOVERY_DESCRIPTOR => {
+                    self.document(&at, "recovery-descriptor", "", &bytes);
+                }
                 None if name == layout::SLOT_CLAIM => {
                     self.document(&at, "capacity-claim", "", &bytes);
                 }
@@ -144,6 +154,8 @@ fn text(host: &FaultHost, path: &str) -> Vec<u8> {
     host.tree().get(path).cloned().flatten().unwrap_or_else(|| panic!("{path} is there"))
 }
 
+const GROUP: [StepGroup; 1] = [StepGroup { start: 0, count: 2, step_index: 0 }];
+
 /// A new run, with every member of its first status or with as few as can be.
 fn new_run(host: &FaultHost, full: bool) {
     let run = run::create(host, &runs(host), &run_id(), &never()).expect("room");
@@ -156,6 +168,7 @@ fn new_run(host: &FaultHost, full: bool) {
         tool_call_id: full.then_some("call"),
         mode: if full { RunMode::Parallel } else { RunMode::Single },
         agents: if full { &["a", "b"] } else { &["a"] },
+        groups: if full { &GROUP } else { &[] },
         started_at_ms: host.now_ms(),
         process: if full { &full_record } else { &bare },
         instance_id: "i",
@@ -394,6 +407,75 @@ fn waits(judge: &Judge) {
     }
 }
 
+const STEPS: &str = r#"[{"agent":"a","task":"t","inheritProjectContext":true,"inheritGlobalContext":false,"inheritSkills":false,"parentSessionId":"P"}]"#;
+const DESCRIPTOR: DescriptorText<'static> = DescriptorText {
+    run_id: "run-1",
+    agent: "a",
+    cwd: "/",
+    system_prompt_mode: "append",
+    output_mode: "inline",
+    fanout_budget: "{}",
+    inherit_project_context: false,
+    inherit_skills: false,
+    share: false,
+    max_subagent_depth: 0,
+    session_file: Some("/s.jsonl"),
+    deadline_at_ms: Some(9),
+    more: &[("model", "\"m\"")],
+};
+
+/// Whole start-ups, ours on both sides, looked at after every turn.
+fn starts(judge: &Judge) {
+    let revival = RevivalText { session_file: "/s.jsonl", source_run_id: "run-0" };
+    for (full, revival, fails) in [
+        (true, None, false),
+        (false, None, false),
+        (true, Some(revival), false),
+        (true, Some(revival), true),
+    ] {
+        let host = disk(full);
+        let (runs_root, run_id) = (runs(&host), run_id());
+        let runs_path = Path::new("/async-subagent-runs");
+        let place = Place { temp: &0, temp_path: Path::new("/"), runs_root: &runs_root, runs_path };
+        let (cwd, result) = (Path::new("/"), Path::new("/r/run-1.json"));
+        let mut request = Request::new(&run_id, RunMode::Single, STEPS, cwd, result);
+        (request.parent_session_id, request.revival) = (Some("P"), revival);
+        if full {
+            request.session_id = Some("S");
+            request.completion_owner_id = Some("o");
+            (request.timeout_ms, request.deadline_at_ms) = (Some(5), Some(6));
+            request.descriptor = Some(&DESCRIPTOR);
+            request.slot = Some(SlotWish { limit: 1, source: None });
+            request.more = &[("model", "{}")];
+        }
+        let prepared = prepare(&host, place, request).expect("room");
+        judge.disk("a prepared run", &host);
+        let mut launch = prepared.start(&mut Spawner::of(&Child::new(7))).expect("it is made");
+        let config = read_config(&host, Path::new("/async-cfg-run-1.json")).expect("ours");
+        let mut runner = Startup::begin(&host, &0, &config, 30_000).expect("free");
+        judge.disk("a runner that has begun", &host);
+        while matches!(launch.poll(), Poll::Wait(_)) {
+            judge.disk("the launcher spoke", &host);
+            runner.poll().expect("our words");
+            judge.disk("the runner spoke", &host);
+        }
+        assert!(matches!(launch.poll(), Poll::Done(Outcome::Started(_))));
+        if !fails {
+            runner.poll().expect("let in");
+            let committed = runner.commit().expect("room");
+            judge.disk("a run that was let in", &host);
+            committed.fail("no code").expect("room");
+            judge.disk("a runner that cannot begin", &host);
+            continue;
+        }
+        let run = run_dir(&host);
+        host.unlink(&run, layout::STARTUP_PROCEED.as_ref()).expect("there");
+        host.wait_ms(31_000);
+        runner.poll().expect_err("time is up");
+        judge.disk("a runner that gave up", &host);
+    }
+}
+
 #[test]
 fn everything_that_is_written_is_valid_in_both_layers() {
     let judge = Judge::new();
@@ -403,6 +485,7 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     slots(&judge);
     indexes_and_results(&judge);
     waits(&judge);
+    starts(&judge);
     let wrong = judge.wrong.into_inner();
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let counts = judge.counts.into_inner();
@@ -420,6 +503,8 @@ fn the_example_of_a_first_status_is_one_that_this_library_could_write() {
     judge.document("the example", "status", "/$defs/first", &bytes);
     assert_eq!(judge.wrong.into_inner(), [""; 0], "it is valid in both layers");
 }
+
+const UUID: &str = "6f1c2a54-0000-4000-8000-000000000000";
 
 /// Schema, part of it, a valid document, and members that only a reader bears.
 type Row<'a> = (&'a str, &'a str, Value, Vec<(&'a str, Value)>);
@@ -439,7 +524,7 @@ fn the_layer_of_the_writer_refuses_what_a_reader_bears() {
         "attempts": 2, "deferredMs": 0});
     let candidate = json!({"version": 1, "runId": "r", "runnerProcessInstanceId": "i",
         "writers": {}});
-    let rows: [Row<'_>; 6] = [
+    let rows: [Row<'_>; 9] = [
         (
             "status",
             "/$defs/first",
@@ -476,11 +561,34 @@ fn the_layer_of_the_writer_refuses_what_a_reader_bears() {
             vec![
                 ("more", json!(1)),
                 ("expectedWriters", json!({"0": 1})),
-                ("sessionFile", json!("/s")),
+                ("sessionFile", json!("")),
             ],
         ),
         ("result-index-entry", "", entry, vec![("more", json!(1)), ("writtenAt", json!(1.5))]),
         ("event", "", line, vec![("more", json!(1)), ("ts", json!(1.5))]),
+        (
+            "runner-startup",
+            "",
+            json!({"state": "confirmed", "token": UUID, "pid": 7}),
+            vec![("more", json!(1)), ("state", json!("later")), ("token", json!("t"))],
+        ),
+        (
+            "startup-control",
+            "",
+            json!({"action": "proceed", "token": "t"}),
+            vec![("more", json!(1)), ("action", json!("go"))],
+        ),
+        (
+            "runner-config",
+            "",
+            json!({"id": "r", "steps": [{}], "resultPath": "/r", "cwd": "/", "placeholder": "",
+                "asyncDir": "/r", "runnerProcessInstanceId": UUID, "launchBarrierToken": UUID}),
+            vec![
+                ("launchBarrierToken", json!("t")),
+                ("timeoutMs", json!(0.5)),
+                ("revivalLease", json!({"sessionFile": "/f", "runId": "r", "sourceRunId": "q"})),
+            ],
+        ),
     ];
     for (schema, part, valid, members) in rows {
         let check = |value: &Value| {
