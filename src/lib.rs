@@ -11,19 +11,21 @@
 //! | `async-subagent-results/**` | [`store::results`] |
 //! | `session-leases/**`, `session-active-async-capacity/**` | [`store::locks`] |
 //!
-//! [`protocol`] is pure, [`store`] has all effects, [`inspect`] answers. What changes a file asks for a
+//! [`protocol`] is pure, [`store`] has all effects, [`inspect`] answers, [`observer`] witnesses ends. What changes a file asks for a
 //! [`store::WriteHost`]; nothing that inspects does. A library user turns the
 //! default feature `cli` off.
 //!
 //! # Limitations
 //!
-//! [`launcher`] and [`runner`] lead a run's start from both sides; how a process is made and who observes
-//! its end is the caller's. There is no repair yet: [`store`] can read everything, and write each kind of
-//! file on its own. Processes are judged completely on Linux only; elsewhere their liveness is
+//! [`launcher`] and [`runner`] lead a run's start from both sides, [`observer`] proves the end of a runner
+//! that somebody starts, and [`runner`] runs plain commands. There is no repair yet: [`store`] can read
+//! everything, and write each kind of file on its own. Processes are judged completely on Linux only;
+//! elsewhere their liveness is
 //! `unknown`, which is never taken for dead.
 
 pub mod inspect;
 pub mod launcher;
+pub mod observer;
 pub mod protocol;
 pub mod runner;
 pub mod store;

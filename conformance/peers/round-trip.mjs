@@ -94,7 +94,7 @@ const leaseNames = () => fs.readdirSync(path.join(root, "session-leases")).filte
 // Every file by its name and its text, without what differs by moment, process or place. What the caller of
 // a writer composed itself (status, candidate of the ended run, payload) is known by its name only.
 const CALLERS = [/\/status\.json$/, new RegExp(`/${DONE}/process-terminal-candidate\\.json$`), /^async-subagent-results\/(result-pending\/.*\/)?[^/]*\.json$/];
-const ADDITIVE = /\n *"(bootId|pidfdInode|pidNamespaceScope)": [^\n]*?(?=,?\n)/g;
+const ADDITIVE = /\n *"(bootId|pidfdInode|pidNamespaceScope|exitEvidence)": [^\n]*?(?=,?\n)/g;
 function files(store) {
 	const found = {};
 	for (const entry of fs.readdirSync(store, { recursive: true, withFileTypes: true })) {
@@ -105,7 +105,7 @@ function files(store) {
 		found[name] = fs.readFileSync(file, "utf8").replaceAll(store, "ROOT")
 			.replace(/("(?:token|reservationToken|acquiredAt|processStartIdentity)": )"[^"]*"/g, "$1\"\"")
 			.replace(/("(?:writtenAt|reservedAt|runnerStartedAt|acquiredAtMs|updatedAtMs|pid|ts)": ?)\d+/g, "$10")
-			.replace(ADDITIVE, "").replace(/,+(?=\n\})/, "");
+			.replace(ADDITIVE, "").replace(/,+(?=\n\})/, "").replace(/,"exitEvidence":"[a-z-]+"/g, "");
 		// The peers end a slot's record with a newline when they make it and without when they bind it; we keep it.
 		if (/\/slot-\d+\/owner\.json$/.test(name)) found[name] = found[name].trimEnd();
 	}

@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
     Explain(ExplainArgs),
+    /// Starts a runner and witnesses its end; for launchers.
+    #[cfg(unix)]
+    #[command(hide = true)]
+    Shim(ShimArgs),
 }
 
 impl Command {
@@ -51,6 +55,8 @@ impl Command {
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
             }
+            #[cfg(unix)]
+            Self::Shim(_) => Format::Text,
         }
     }
 }
@@ -135,6 +141,29 @@ pub(crate) struct ExplainArgs {
     /// Form of the answer.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShimArgs {
+    /// The store (temp root).
+    #[arg(long, value_name = "PATH")]
+    pub(crate) root: PathBuf,
+    /// The run directory, prepared by a launcher.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) run_dir: PathBuf,
+    /// The instance id that the launcher chose for the runner.
+    #[arg(long, value_name = "ID")]
+    pub(crate) instance: String,
+    /// The working directory of the runner.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// That the process has left everybody else's session and descriptors.
+    #[arg(long, hide = true)]
+    pub(crate) alone: bool,
+    /// The runner.
+    #[arg(value_name = "CMD", required = true, last = true)]
+    pub(crate) command: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -36,6 +36,8 @@ pub(crate) fn main() -> ExitCode {
         Command::List(a) => commands::list::run(a, &mut output),
         Command::Roots(a) => commands::roots::run(a, &mut output),
         Command::Explain(a) => commands::explain::run(a, &mut output),
+        #[cfg(unix)]
+        Command::Shim(a) => commands::shim::run(a),
     };
     let result = result.and_then(|code| output.finish().map(|()| code));
     let code = match result {

@@ -76,7 +76,7 @@ pub struct CanonicalSession {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a decision that nobody acts on leaves the run pending"]
 pub struct FinalizeDecision {
-    /// The row of facts §5.5 that decided, `F-1` to `F-13`.
+    /// The row of facts §5.5 that decided, `F-1` to `F-13`; `unobserved` where there was no close.
     pub row: &'static str,
     /// The proof that holds from now on.
     pub proof: Proof,
@@ -120,6 +120,25 @@ pub fn decide(evidence: &FinalizeEvidence<'_>) -> FinalizeDecision {
         Some((row, reason, diagnostic)) => unknown(evidence, row, reason, diagnostic),
         None => observed(evidence, candidate),
     }
+}
+
+/// Decides what is said of an end that nobody observed: a final proof stays, everything else becomes
+/// `unknown` because no observer is left. Spec: RS-OBS-10.
+pub fn decide_unobserved(
+    run_id: &str,
+    instance_id: &str,
+    existing: Option<&Proof>,
+) -> FinalizeDecision {
+    let last =
+        existing.filter(|proof| matches!(proof.state, ProofState::Observed | ProofState::Unknown));
+    let (row, write) = match last.map(|proof| proof.state) {
+        Some(ProofState::Observed) => ("F-1", false),
+        Some(_) => ("F-2", false),
+        None => ("unobserved", true),
+    };
+    let unknown = || Proof::unknown(run_id, instance_id, ProofReason::ObserverUnavailable);
+    let proof = last.cloned().unwrap_or_else(unknown);
+    FinalizeDecision { row, proof, canonical_session: None, write }
 }
 
 /// The first row between F-5 and F-13 that stands against an observed end.
@@ -212,6 +231,7 @@ fn observed(evidence: &FinalizeEvidence<'_>, candidate: &Candidate) -> FinalizeD
         )),
         reason: None,
         diagnostic: None,
+        exit_evidence: None,
     };
     let released = candidate.lease_token.is_some();
     let canonical_session = candidate.session_file.as_ref().map(|_| CanonicalSession { released });
@@ -286,6 +306,7 @@ fn step_overlay(
         reason: (state == ProofState::Unknown)
             .then(|| proof.reason.clone().unwrap_or_else(default)),
         diagnostic: None,
+        exit_evidence: None,
     }
 }
 

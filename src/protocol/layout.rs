@@ -108,6 +108,8 @@ pub const SUBAGENT_LOG_PREFIX: &str = "subagent-log-";
 pub const RESERVE: &str = ".runstore-reserve";
 /// Which process prepares the run. Only we write it.
 pub const LAUNCH_NOTE: &str = ".runstore-launch.json";
+/// Which process of ours waits for the end of the runner.
+pub const OBSERVER: &str = ".runstore-observer.json";
 
 // Inside the control inbox.
 
@@ -227,6 +229,8 @@ pub enum RunEntry {
     LaunchNote,
     /// [`RESERVE`]
     Reserve,
+    /// [`OBSERVER`]
+    Observer,
     /// An unfinished replacement.
     Temp(TempName),
     /// A name that a known writer uses for something outside the protocol.
@@ -260,6 +264,7 @@ impl RunEntry {
             WORKFLOW_RECEIPT => Self::WorkflowReceipt,
             LAUNCH_NOTE => Self::LaunchNote,
             RESERVE => Self::Reserve,
+            OBSERVER => Self::Observer,
             _ => Self::by_pattern(name),
         }
     }
@@ -289,11 +294,15 @@ impl RunEntry {
             | Self::Stdout
             | Self::Stderr
             | Self::LaunchNote
-            | Self::Reserve => true,
+            | Self::Reserve
+            | Self::Observer => true,
             Self::Temp(TempName { target: TempTarget::Name(target), .. }) => {
                 // One level only: a replacement of a replacement has no meaning.
                 let target = original_of(target).unwrap_or(target);
-                matches!(target, RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION | LAUNCH_NOTE)
+                matches!(
+                    target,
+                    RECOVERY_DESCRIPTOR | FANOUT_BUDGET | MISSION | LAUNCH_NOTE | OBSERVER
+                )
             }
             _ => false,
         }

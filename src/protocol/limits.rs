@@ -106,3 +106,38 @@ pub const RESERVE_BYTES: usize = 128 << 10;
 pub const RESERVE_AGAIN_BYTES: u64 = 1 << 20;
 /// Size from which an event log is moved aside: the budget of the existing writers (facts E-2).
 pub const EVENTS_MAX_BYTES: u64 = 50 << 20;
+
+/// How long a process group may take to end after the request (facts §5.1).
+pub const GROUP_TERM_MS: u64 = 3_000;
+/// How long it may take after the end that cannot be refused (facts §5.1).
+pub const GROUP_KILL_MS: u64 = 1_000;
+/// How often it is looked at meanwhile (facts §5.1).
+pub const GROUP_POLL_MS: u64 = 25;
+/// How many times an observer ends what a runner left: each time the children of what ended before
+/// become its own. Something that forks faster than it is ended must not keep the proof for ever.
+pub const LEFTOVER_ROUNDS: u32 = 16;
+/// How often an observer tries to write a proof that could not be written: ten minutes long. It is the
+/// only one who knows, but a disk that stays full must not keep it for ever.
+pub const PROOF_ATTEMPTS: u32 = 600;
+/// How long it waits in between.
+pub const PROOF_RETRY_MS: u64 = 1_000;
+/// How often it tries to make what follows from the proof; anybody can make it later.
+pub const COMPLETE_ATTEMPTS: u32 = 10;
+/// How long a witness that saw no exit waits for the real observer, which writes its proof right after
+/// the close; a full disk aside.
+pub const OBSERVER_GRACE_MS: u64 = 10_000;
+/// How often it looks meanwhile.
+pub const OBSERVER_LOOK_MS: u64 = 100;
+
+/// How often a runner looks into its inbox (facts C-4): often enough for a person, and cheap. It is a look
+/// because a user has few watches, and the end of a step wakes it anyway.
+pub const CONTROL_POLL_MS: i64 = 250;
+/// Size from which the output of a step is moved aside. The one before is dropped, so at most twice as much
+/// is kept of each step.
+pub const OUTPUT_MAX_BYTES: u64 = 16 << 20;
+/// How much of a step's output is taken before the others have their turn.
+pub const OUTPUT_TURN_BYTES: usize = 1 << 20;
+/// How much of the end of a step's output stands in the result.
+pub const OUTPUT_TAIL_BYTES: u64 = 4 << 10;
+/// Most requests that a runner takes up at one look; the others wait for the next.
+pub const REQUESTS_TAKEN: usize = 100;

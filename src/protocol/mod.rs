@@ -28,6 +28,7 @@ pub mod marker;
 mod member;
 pub mod nested;
 pub mod nested_summary;
+pub mod observer_record;
 pub mod open;
 mod outline;
 pub mod process;
@@ -48,6 +49,7 @@ pub mod temp_root;
 pub mod verdict;
 pub mod written;
 pub mod written_launch;
+pub mod written_run;
 pub mod written_startup;
 pub mod written_status;
 

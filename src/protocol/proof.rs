@@ -75,6 +75,33 @@ words! {
     }
 }
 
+words! {
+    /// What a statement about the end of a runner rests on, the strongest first. The additive member
+    /// `exitEvidence` of a proof; it decides nothing about the proof's validity.
+    /// Spec: RS-OBS-07, RS-OBS-08.
+    ExitGrade {
+        /// The system told the end to the parent that waited.
+        ParentWait = "parent-wait",
+        /// The system told the end to a process that held a handle from before it.
+        PidfdExit = "pidfd-exit",
+        /// The runner confirmed that it released its lease, which is its last act but one.
+        LeaseReleased = "lease-released",
+        /// The recorded process is demonstrably not there any more.
+        IdentityGone = "identity-gone",
+        /// The machine was started anew after the last word of the run.
+        Rebooted = "rebooted",
+        /// Nothing was heard for a long time. It ends nothing.
+        Silence = "silence",
+    }
+}
+
+impl ExitGrade {
+    /// Whether the end itself was told by the system: only then may a proof say `observed`.
+    pub fn is_observation(self) -> bool {
+        matches!(self, Self::ParentWait | Self::PidfdExit)
+    }
+}
+
 /// The instance id that reconcilers write when they know none. Facts §5.2.
 pub const OBSERVER_UNAVAILABLE: &str = "observer-unavailable";
 
@@ -102,6 +129,8 @@ pub struct Proof {
     pub reason: Option<Open<ProofReason>>,
     /// What went wrong, for people.
     pub diagnostic: Option<String>,
+    /// `exitEvidence`, which only writers of this library leave. Any word is read.
+    pub exit_evidence: Option<Open<ExitGrade>>,
 }
 
 impl Proof {
@@ -140,12 +169,14 @@ impl Proof {
             "reason",
             "instances",
             "resumeDisposition",
+            "exitEvidence",
         ]);
         let mut proof = Self::read_header(doc)?;
         proof.child_index = doc.get("childIndex").and_then(member::whole_number);
         proof.observed_at_ms = doc.get("observedAt").and_then(member::finite_ms);
         proof.diagnostic = text(doc, "diagnostic").map(Cow::into_owned);
         proof.reason = text(doc, "reason").map(|word| Open::read(&word));
+        proof.exit_evidence = text(doc, "exitEvidence").map(|word| Open::read(&word));
         let instances = doc.get("instances");
         if let Some(raw) = instances {
             let records =
@@ -202,6 +233,7 @@ impl Proof {
             resume_disposition: None,
             reason: None,
             diagnostic: None,
+            exit_evidence: None,
         }
     }
 

@@ -270,6 +270,8 @@ struct ProofText<'a> {
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     diagnostic: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_evidence: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -303,6 +305,7 @@ pub fn proof(proof: &Proof, session: Option<(&str, CanonicalSession)>) -> String
         }),
         reason: proof.reason.as_ref().map(Open::as_str),
         diagnostic: proof.diagnostic.as_deref(),
+        exit_evidence: proof.exit_evidence.as_ref().map(Open::as_str),
     })
 }
 
@@ -379,6 +382,33 @@ pub fn zero_counts(steps: usize) -> String {
     pretty(&ZeroCounts(steps))
 }
 
+/// `writers` and `expectedWriters` of the runner's own candidate: for each step that came to a result its
+/// attempts, in the order of the steps, and how many they were. Facts P-4.
+/// Spec: RS-CAND-06.
+pub fn writers(steps: &[Vec<Instance>]) -> (String, String) {
+    (pretty(&Writers(steps)), pretty(&Counts(steps)))
+}
+
+struct Writers<'a>(&'a [Vec<Instance>]);
+
+impl Serialize for Writers<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let steps = self.0.iter().enumerate();
+        serializer.collect_map(steps.map(|(step, records)| {
+            (step.to_string(), records.iter().map(instance).collect::<Vec<_>>())
+        }))
+    }
+}
+
+struct Counts<'a>(&'a [Vec<Instance>]);
+
+impl Serialize for Counts<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let steps = self.0.iter().enumerate();
+        serializer.collect_map(steps.map(|(step, records)| (step.to_string(), records.len())))
+    }
+}
+
 fn empty_candidate(run_id: &str, instance_id: &str, counts: Option<ZeroCounts>) -> String {
     pretty(&EmptyCandidate {
         version: 1,
@@ -389,12 +419,33 @@ fn empty_candidate(run_id: &str, instance_id: &str, counts: Option<ZeroCounts>) 
     })
 }
 
+/// A whole candidate of a runner without a session, with the texts of its writers and counts.
+pub fn candidate(run_id: &str, instance_id: &str, writers: &str, counts: &str) -> String {
+    let empty = Document::parse("{}").expect("an object");
+    let members = [
+        ("version", "1".to_owned()),
+        ("runId", string(run_id)),
+        ("runnerProcessInstanceId", string(instance_id)),
+        ("writers", indented(writers, 2)),
+        ("expectedWriters", indented(counts, 2)),
+    ];
+    rebuilt(&empty, &[], &members)
+}
+
 /// The event that tells of a proof, as one line without its newline. Facts §3.8.
 pub fn proof_event(run_id: &str, now_ms: i64, proof_text: &str) -> String {
     format!(
         r#"{{"type":"subagent.run.process_terminal","lifecycleArtifactVersion":3,"ts":{now_ms},"runId":{},"processTerminal":{}}}"#,
         string(run_id),
         one_line(proof_text)
+    )
+}
+
+/// The event that tells what an observer could not do, as one line without its newline. Its type is ours.
+pub fn observer_event(run_id: &str, now_ms: i64, message: &str) -> String {
+    let (run_id, message) = (string(run_id), string(message));
+    format!(
+        r#"{{"type":"runstore.observer.problem","ts":{now_ms},"runId":{run_id},"message":{message}}}"#
     )
 }
 

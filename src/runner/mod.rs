@@ -1,6 +1,12 @@
-//! What a runner written in Rust needs of this library.
+//! What a runner written in Rust needs of this library, and the built-in runner of plain commands.
 //!
 //! A runner is the process that a launcher starts for one run; from `proceed` on it owns the run's files.
-//! Spec: chapter 14.
+//! [`startup`] leads its side of the start, [`steps`] runs the commands, [`output`] keeps what they write,
+//! [`finish`] ends the run in order.
+//! Spec: chapters 14 and 15.
 
+pub mod finish;
+mod live;
+pub mod output;
 pub mod startup;
+pub mod steps;

@@ -37,9 +37,15 @@
 //! | session leases, capacity slots | `lease`, `slot` |
 //! | candidate, proof and overlay | `proof`, `candidate` |
 //! | what launcher and runner say to each other | `message` |
+//! | the writers in a candidate, the record of an observer | `ending` |
+//! | requests that are taken up | `inbox` |
 //!
 //! `process` starts nothing itself: it is what a launcher asks of whoever starts processes.
 //! Spec: chapters 12 to 14.
+//!
+//! # Processes
+//!
+//! Whoever starts or waits for processes takes a [`ProcessHost`]. Spec: chapter 15.
 
 pub mod advisory;
 pub mod atomic;
@@ -52,8 +58,10 @@ pub mod deferred;
 pub mod delivery;
 pub mod directory;
 pub mod discover;
+pub mod ending;
 pub mod host;
 pub mod identity;
+pub mod inbox;
 pub mod index;
 pub mod journal;
 pub mod lease;
@@ -78,7 +86,7 @@ mod snapshot;
 
 #[cfg(any(unix, windows))]
 pub use host::RealHost;
-pub use host::{Host, WriteHost};
+pub use host::{Host, ProcessHost, WriteHost};
 pub use open::{Opened, RunsRoot, Store, StoreProblem};
 pub use routes::{RoutedChild, Routes};
 pub use snapshot::{Depth, Snapshot};

@@ -46,10 +46,11 @@ use crate::protocol::finalize::{
 };
 use crate::protocol::ids::RunId;
 use crate::protocol::lease::LeaseState;
-use crate::protocol::proof::{Proof, ProofState};
-use crate::protocol::{DecodeError, Document, layout, limits, written};
+use crate::protocol::proof::{ExitGrade, Proof, ProofState};
+use crate::protocol::{DecodeError, Document, Open, layout, limits, written};
 
 pub use super::consequences::Consequence;
+pub use super::host::Exit;
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::consequences::consequences;
@@ -61,19 +62,11 @@ use super::retry::may_pass;
 /// Times that the evidence is gathered when the proof changes meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// How a process ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// By itself, with this code.
-    Code(i64),
-    /// By a signal, named like `SIGKILL`.
-    Signal(String),
-}
-
 /// That this process saw the runner close. There is no other way to an observed proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitWitness {
     close: Instance,
+    grade: ExitGrade,
 }
 
 impl ExitWitness {
@@ -81,6 +74,17 @@ impl ExitWitness {
     /// calls this without having waited makes a proof that is a lie: neither a pid that is gone nor a
     /// result nor a record on disk shows that a process has ended.
     pub fn from_wait(instance_id: &str, closed_at_ms: i64, exit: Exit) -> Self {
+        Self::seen(instance_id, closed_at_ms, exit, ExitGrade::ParentWait)
+    }
+
+    /// What the system told to this process, which is not the parent but held a handle of the runner
+    /// from before its end. Whoever calls this without it makes a proof that is a lie.
+    /// Spec: RS-OBS-08.
+    pub fn from_handle(instance_id: &str, closed_at_ms: i64, exit: Exit) -> Self {
+        Self::seen(instance_id, closed_at_ms, exit, ExitGrade::PidfdExit)
+    }
+
+    fn seen(instance_id: &str, closed_at_ms: i64, exit: Exit, grade: ExitGrade) -> Self {
         let (exit_code, signal) = match exit {
             Exit::Code(code) => (Some(code), None),
             Exit::Signal(name) => (None, Some(name)),
@@ -94,7 +98,7 @@ impl ExitWitness {
             attempt: None,
             tree: None,
         };
-        Self { close }
+        Self { close, grade }
     }
 
     /// What was seen.
@@ -222,9 +226,40 @@ pub fn finalise<H: WriteHost>(
     place: &RunPlace<'_, H::Dir>,
     witness: &ExitWitness,
 ) -> Result<Finalised, ProofError> {
+    settle(host, place, &witness.close.id, witness.grade, |evidence| {
+        evidence.decide(place.run_id.as_str(), &witness.close)
+    })
+}
+
+/// Says that the end of a runner was not observed and cannot be any more, with what is known of it.
+/// A proof that is final already stays, and is completed. The caller has given whoever may still have
+/// seen the close the time to say so: this is sticky.
+/// Spec: RS-OBS-10.
+///
+/// # Errors
+/// As [`finalise`].
+pub fn record_unobserved<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    instance_id: &str,
+    grade: ExitGrade,
+) -> Result<Finalised, ProofError> {
+    settle(host, place, instance_id, grade, |evidence| {
+        let existing = evidence.existing.as_ref().map(|existing| &existing.proof);
+        finalize::decide_unobserved(place.run_id.as_str(), instance_id, existing)
+    })
+}
+
+fn settle<H: WriteHost>(
+    host: &H,
+    place: &RunPlace<'_, H::Dir>,
+    instance_id: &str,
+    grade: ExitGrade,
+    decide: impl Fn(&Gathered) -> FinalizeDecision,
+) -> Result<Finalised, ProofError> {
     for _ in 0..MAX_ATTEMPTS {
-        let evidence = Gathered::gather(host, place, Some(&witness.close.id))?;
-        let decision = evidence.decide(place.run_id.as_str(), &witness.close);
+        let evidence = Gathered::gather(host, place, Some(instance_id))?;
+        let mut decision = decide(&evidence);
         if !decision.write {
             // Only a proof that is valid as it stands has consequences: what merely reads as
             // `unknown` is left alone, and so is everything else.
@@ -235,6 +270,7 @@ pub fn finalise<H: WriteHost>(
             let FinalizeDecision { row, proof, .. } = decision;
             return Ok(Finalised { row, proof, written: false, missing });
         }
+        decision.proof.exit_evidence = Some(Open::Known(grade));
         let session = evidence.session_id.as_deref().zip(decision.canonical_session);
         let text = written::proof(&decision.proof, session);
         if !write_proof(host, place.run_dir, &evidence, &text)? {

@@ -351,6 +351,27 @@ pub fn release<H: WriteHost>(
     })
 }
 
+/// Releases the slot that a run holds for this runner, whose end was observed. `false` when the run holds
+/// none, or one that another runner is bound to.
+/// Spec: RS-OBS-09.
+///
+/// # Errors
+/// [`SlotError`], as [`release`]; also when a slot cannot be looked at, which may be the run's.
+pub fn release_of_run<H: WriteHost>(
+    host: &H,
+    temp: &H::Dir,
+    session_id: &str,
+    run_id: &str,
+    instance_id: &str,
+) -> Result<bool, SlotError> {
+    let owner = slot_of(host, temp, session_id, run_id)?;
+    let bound = owner.filter(|owner| owner.runner_instance_id.as_deref() == Some(instance_id));
+    match bound {
+        None => Ok(false),
+        Some(owner) => release(host, temp, &owner).map(|_| true),
+    }
+}
+
 /// What became of a slot that was rolled back.
 #[derive(Debug)]
 pub enum RolledBack {

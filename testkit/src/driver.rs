@@ -116,6 +116,15 @@ pub fn start_runner() -> PathBuf {
     PLACE.get_or_init(|| build("start-runner")).clone()
 }
 
+/// Where the runner of plain commands is, built if it has to be.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn step_runner() -> PathBuf {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| build("step-runner")).clone()
+}
+
 fn build(name: &str) -> PathBuf {
     // A test lies in `TARGET/PROFILE/deps`.
     let test = std::env::current_exe().expect("a test has a place");

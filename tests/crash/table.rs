@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use testkit::fault::Exploration;
 
 use crate::{
-    advisory, atomic, deferred, directory, journal, launch, lease, markers, proof, publish,
-    reserve, run, sidecar, slot, startup,
+    advisory, atomic, deferred, directory, ending, journal, launch, lease, markers, proof, publish,
+    reserve, run, runner, sidecar, slot, startup,
 };
 
 thread_local! {
@@ -120,6 +120,15 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         startup::the_session_in_a_candidate_is_whole_after_every_crash,
         startup::a_runner_that_gives_up_gives_its_session_back_first_after_every_crash,
         startup::a_runner_that_cannot_begin_says_so_before_it_frees_its_session_after_every_crash,
+        ending::every_crash_of_an_observation_leaves_a_pending_proof_or_a_true_one,
+        ending::every_crash_of_an_account_of_writers_leaves_the_old_one_or_the_new_one,
+        ending::every_crash_of_a_record_of_an_observer_leaves_it_whole_or_absent,
+        ending::every_crash_of_a_release_for_a_runner_leaves_the_slot_or_a_free_one,
+        ending::every_crash_of_a_statement_that_nobody_saw_leaves_pending_or_the_statement,
+        runner::every_crash_of_a_run_leaves_an_end_with_its_result_or_none,
+        runner::every_crash_of_taking_up_requests_leaves_each_there_or_told,
+        runner::every_crash_of_closing_an_inbox_leaves_whole_markers_or_none,
+        runner::every_crash_of_an_acknowledgement_leaves_it_whole_or_absent,
     ];
     assert_eq!(sources_that_add(), {
         let mut names: Vec<_> = tests.iter().map(|(name, _)| (*name).to_owned()).collect();

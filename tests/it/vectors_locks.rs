@@ -371,6 +371,10 @@ fn without_wording(mut proof: Value) -> Value {
     if let Some(diagnostic) = proof.get_mut("diagnostic") {
         *diagnostic = json!("<words>");
     }
+    // Additive: no recorded writer leaves it.
+    if let Some(members) = proof.as_object_mut() {
+        members.remove("exitEvidence");
+    }
     if let Some(id) = proof.pointer_mut("/canonicalSession/canonicalSessionId") {
         *id = json!("<sha256 of canonical session path>");
     }

@@ -4,6 +4,8 @@ pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod roots;
+#[cfg(unix)]
+pub(crate) mod shim;
 
 use std::io;
 use std::path::{Path, PathBuf};

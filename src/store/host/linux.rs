@@ -79,7 +79,7 @@ fn unknown(why: &str) -> ProcessSeen {
     ProcessSeen { presence: Presence::Unknown(why.to_owned()), ..ProcessSeen::default() }
 }
 
-fn by_handle(pid: Pid, fd: &OwnedFd, boot_time_ms: Option<i64>) -> ProcessSeen {
+pub(super) fn by_handle(pid: Pid, fd: &OwnedFd, boot_time_ms: Option<i64>) -> ProcessSeen {
     let stat = stat_line(pid);
     if has_ended(fd) {
         // Ended but not reaped: the number is still its own.
@@ -148,9 +148,44 @@ fn add_start(seen: &mut ProcessSeen, ticks: u64, boot_time_ms: Option<i64>) {
     seen.start_ms = boot_time_ms.zip(ms).map(|(boot, since)| boot + since);
 }
 
-struct StatLine {
+/// What the stat line of a process says.
+pub(super) struct StatLine {
     state: u8,
     start_ticks: u64,
+    /// The number of its parent.
+    pub(super) parent: i32,
+    /// Its process group.
+    pub(super) group: i32,
+    /// Its session.
+    pub(super) session: i32,
+}
+
+impl StatLine {
+    /// Whether it waits to be reaped. A leader that ended before its threads looks the same.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// Looks at every process of this namespace. One that goes meanwhile is passed over.
+#[expect(clippy::disallowed_methods, reason = "this is the host: the one home of process facts")]
+pub(super) fn each(mut look: impl FnMut(u32, &StatLine)) -> std::io::Result<()> {
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let stat = Pid::from_raw(pid).and_then(stat_line);
+        if let Some(stat) = stat {
+            look(pid.unsigned_abs(), &stat);
+        }
+    }
+    Ok(())
+}
+
+/// How many processes a condition holds for; `None` when they cannot be looked at.
+pub(super) fn count(which: impl Fn(&StatLine) -> bool) -> Option<usize> {
+    let mut count = 0;
+    each(|_, stat| count += usize::from(which(stat))).ok()?;
+    Some(count)
 }
 
 fn stat_line(pid: Pid) -> Option<StatLine> {
@@ -162,9 +197,15 @@ fn stat_line(pid: Pid) -> Option<StatLine> {
 fn parse_stat(line: &[u8]) -> Option<StatLine> {
     let after = line.iter().rposition(|b| *b == b')')? + 1;
     let mut fields = line.get(after..)?.split(|b| *b == b' ').filter(|f| !f.is_empty());
+    fn number<T: std::str::FromStr>(field: Option<&[u8]>) -> Option<T> {
+        std::str::from_utf8(field?).ok()?.parse().ok()
+    }
     let state = *fields.next()?.first()?;
-    let start = fields.nth(18)?;
-    Some(StatLine { state, start_ticks: std::str::from_utf8(start).ok()?.parse().ok()? })
+    let parent = number(fields.next())?;
+    let group = number(fields.next())?;
+    let session = number(fields.next())?;
+    let start_ticks = number(fields.nth(15))?;
+    Some(StatLine { state, start_ticks, parent, group, session })
 }
 
 #[cfg(test)]

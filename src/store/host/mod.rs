@@ -26,8 +26,11 @@ mod chance;
 mod linux;
 #[cfg(any(unix, windows))]
 mod lock;
+mod process;
 #[cfg(unix)]
 mod unix;
+#[cfg(unix)]
+mod unix_process;
 #[cfg(unix)]
 mod unix_write;
 #[cfg(windows)]
@@ -38,8 +41,11 @@ mod windows_name;
 mod windows_write;
 mod write;
 
+pub use process::{Adopted, Command, Exit, ProcessHost, Signal, Waited};
 #[cfg(unix)]
 pub use unix::RealHost;
+#[cfg(unix)]
+pub use unix_process::{RealChild, RealHandle};
 #[cfg(windows)]
 pub use windows::RealHost;
 pub use write::{Space, WriteHost};

@@ -13,6 +13,7 @@ use runstore::store::host::{
 };
 
 use super::disk::{Disk, Effect, Node, NodeId};
+use super::process::Script;
 
 /// What an injected failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub enum Injected {
 pub struct FaultHost {
     world: Mutex<World>,
     system: SystemFacts,
+    pub(super) script: Mutex<Script>,
 }
 
 struct World {
@@ -95,7 +97,7 @@ impl FaultHost {
             own_pid: 4242,
             uid: Some(1000),
         };
-        Self { world: Mutex::new(world), system }
+        Self { world: Mutex::new(world), system, script: Mutex::default() }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {

@@ -25,6 +25,7 @@
 mod disk;
 mod explore;
 mod host;
+mod process;
 
 pub use disk::{Effect, NodeId};
 pub use explore::{
@@ -32,3 +33,4 @@ pub use explore::{
     explore_sabotaged_without_journal,
 };
 pub use host::{FaultHost, Injected};
+pub use process::Script;

@@ -3,11 +3,12 @@
 //! Theory of operation. Neither is made from the other, so each is held to the other from both sides:
 //! `documents` hands recorded files to both and compares what they accept, `answers` hands what the
 //! program prints to the schema of its output, `written` holds what the library writes to the closed
-//! schemas of `spec/schemas/writer-v1`, `words` compares lists of words and members. What
+//! schemas of `spec/schemas/writer-v1`, `stricter` shows that these refuse more, `words` compares lists of words and members. What
 //! the two judge differently on purpose is listed with the reason, and the lists are exact.
 
 mod answers;
 mod documents;
+mod stricter;
 mod words;
 mod written;
 

@@ -3,8 +3,7 @@
 //! Theory of operation. Operations are performed on disks in memory, and each file that is found there
 //! afterwards is held to the schema for its place: the writer's layer, which is closed where the file
 //! is wholly ours, and the reader's, which everybody keeps. A file without a schema fails the test, so
-//! nothing is written that no schema describes. That the writer's layer is the stricter one is shown by
-//! documents that only the reader's accepts.
+//! nothing is written that no schema describes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +12,18 @@ use std::sync::Arc;
 
 use runstore::launcher::{Outcome, Place, Poll, Request, SlotWish, prepare};
 use runstore::protocol::account::Author;
+use runstore::protocol::candidate::{Instance, InstanceKind, ProcessTree};
 use runstore::protocol::ids::RunId;
+use runstore::protocol::observer_record::ObserverRecord;
 use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
+use runstore::protocol::proof::ExitGrade;
 use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::{SlotKind, SlotOwner};
 use runstore::protocol::written_launch::{DescriptorText, RevivalText};
 use runstore::protocol::written_status::{FirstStatus, StatusPatch, StepGroup};
 use runstore::protocol::{Open, RunMode, RunState, layout};
 use runstore::runner::startup::{Startup, read_config};
+use runstore::runner::steps::{self, Job, Plan, Step};
 use runstore::store::atomic::{Durability, Options};
 use runstore::store::deferred::{Deferred, Item};
 use runstore::store::delivery::mark_delivered;
@@ -32,8 +35,8 @@ use runstore::store::publish::{ResultNames, publish, snapshot};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::run::{self, StartupFailure, StatusPlace};
 use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
-use runstore::store::{identity, markers};
-use serde_json::{Value, json};
+use runstore::store::{ending, identity, markers};
+use serde_json::Value;
 use testkit::child::{Child, Spawner};
 use testkit::fault::{FaultHost, Injected};
 use testkit::schema::Schemas;
@@ -98,6 +101,12 @@ impl Judge {
                 }
                 None if name == layout::RECOVERY_DESCRIPTOR => {
                     self.document(&at, "recovery-descriptor", "", &bytes);
+                }
+                None if [layout::STOP_INBOX_CLOSED, layout::STEER_INBOX_CLOSED].contains(&name) => {
+                    self.document(&at, "inbox-closed", "", &bytes);
+                }
+                None if name == layout::OBSERVER => {
+                    self.document(&at, "observer-record", "", &bytes);
                 }
                 None if name == layout::SLOT_CLAIM => {
                     self.document(&at, "capacity-claim", "", &bytes);
@@ -286,6 +295,128 @@ fn proofs(judge: &Judge) {
     }
     let wanted = ["F-10", "F-11", "F-12", "F-3", "F-4", "F-5", "F-6", "F-8", "F-9"];
     assert_eq!(rows.into_iter().collect::<Vec<_>>(), wanted, "the rows that were met");
+}
+
+/// What an observer writes: its record, an account of no writers or those of two steps, and a proof that
+/// nobody saw the end.
+fn endings(judge: &Judge) {
+    for identity in [true, false] {
+        let host = disk(identity);
+        new_run(&host, true);
+        let run = run_dir(&host);
+        let record = ObserverRecord {
+            run_id: "run-1".to_owned(),
+            instance_id: "i".to_owned(),
+            process: identity::own(&host),
+            since_ms: host.now_ms(),
+        };
+        ending::record_observer(&host, &run, &record).expect("room");
+        ending::record_no_writers(&host, &run, "run-1", "i", 2).expect("room");
+        judge.disk("an account of nobody where there was no candidate", &host);
+        host.unlink(&run, layout::CANDIDATE.as_ref()).expect("there");
+        proof::initialise(&host, &run, &run_id(), "i").expect("room");
+        let tree = |gone| match gone {
+            true => ProcessTree::Observed { process_group_id: 7, verified_at_ms: 6 },
+            false => ProcessTree::Unknown { reason: "signal-failed".to_owned(), diagnostic: None },
+        };
+        let writer = |gone, signal: Option<&str>| Instance {
+            kind: InstanceKind::PiWriter,
+            id: "w".to_owned(),
+            close_observed_at_ms: 5,
+            exit_code: signal.is_none().then_some(0),
+            signal: signal.map(str::to_owned),
+            attempt: Some(0),
+            tree: Some(tree(gone)),
+        };
+        let steps = [vec![writer(true, None)], vec![writer(false, Some("SIGTERM"))], Vec::new()];
+        ending::record_writers(&host, &run, "run-1", "i", &steps).expect("room");
+        judge.disk("an account of writers", &host);
+        let (runs_root, run_id) = (runs(&host), run_id());
+        let place = RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run, run_id: &run_id };
+        let gone = ExitGrade::IdentityGone;
+        proof::record_unobserved(&host, &place, "i", gone).expect("room");
+        judge.disk("an end that nobody saw", &host);
+    }
+}
+
+/// Whole runs of the built-in runner: one that succeeds, one that fails, one that is stopped, one that is
+/// interrupted, one that is late.
+fn executed(judge: &Judge) {
+    let step = |agent: &str| Step {
+        agent: agent.to_owned(),
+        program: agent.into(),
+        args: Vec::new(),
+        cwd: None,
+        env: Vec::new(),
+    };
+    let stop = Some(("stop-requests", "1-a.json", r#"{"type":"stop"}"#));
+    let steer = r#"{"type":"steer","id":"m","ts":1,"message":"m"}"#;
+    let steer = Some(("steer-requests", "1-a.json", steer));
+    for (what, ends, request, deadline, state) in [
+        ("a success", [Exit::Code(0), Exit::Code(0)], steer, None, RunState::Complete),
+        (
+            "a failure",
+            [Exit::Code(3), Exit::Signal("SIGKILL".to_owned())],
+            None,
+            None,
+            RunState::Failed,
+        ),
+        ("a stop", [Exit::Code(0), Exit::Code(0)], stop, None, RunState::Stopped),
+        (
+            "a pause",
+            [Exit::Code(0), Exit::Code(0)],
+            Some((".", "interrupt.json", "{}")),
+            None,
+            RunState::Paused,
+        ),
+        ("a late run", [Exit::Code(0), Exit::Code(0)], None, Some(5), RunState::Failed),
+    ] {
+        let host = disk(true);
+        new_run(&host, true);
+        let run_dir = run_dir(&host);
+        proof::initialise(&host, &run_dir, &run_id(), "i").expect("room");
+        create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
+        if let Some((queue, name, text)) = request {
+            create(&host, &run_dir, layout::CONTROL_DIR, &never()).expect("room");
+            let control = dir(&host, "/async-subagent-runs/run-1/control");
+            let queue = match queue {
+                "." => control,
+                queue => {
+                    create(&host, &control, queue, &never()).expect("room");
+                    dir(&host, &format!("/async-subagent-runs/run-1/control/{queue}"))
+                }
+            };
+            put(&host, queue, name, text);
+        }
+        let mut script = host.script();
+        script.spawns.extend([7, 8]);
+        script.ends.extend([7, 8].into_iter().zip(ends));
+        if ["a stop", "a pause", "a late run"].contains(&what) {
+            script.lingering.extend([7, 8]);
+        }
+        drop(script);
+        let (runs_root, run_id) = (runs(&host), run_id());
+        let results = dir(&host, "/async-subagent-results");
+        let job = Job {
+            host: &host,
+            place: RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id },
+            results: &results,
+            locks: None,
+            instance_id: "i",
+            session_id: Some("S"),
+            completion_owner_id: Some("o"),
+            cwd: "/",
+            async_dir: "/async-subagent-runs/run-1",
+            lease: None,
+        };
+        let groups = vec![vec![step("a"), step("b")]];
+        let plan = Plan { groups, deadline_at_ms: deadline, output_max_bytes: 1 << 20 };
+        let done = steps::run(&job, &plan).expect("room");
+        assert_eq!((done.state, done.problems), (state, Vec::new()), "{what}");
+        judge.disk(what, &host);
+        let result = text(&host, "async-subagent-results/run-1.json");
+        judge.document(what, "run-result", "", &result);
+    }
 }
 
 fn acquire_lease(host: &FaultHost) -> HeldLease {
@@ -481,6 +612,8 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     let judge = Judge::new();
     statuses(&judge);
     proofs(&judge);
+    endings(&judge);
+    executed(&judge);
     leases(&judge);
     slots(&judge);
     indexes_and_results(&judge);
@@ -502,131 +635,4 @@ fn the_example_of_a_first_status_is_one_that_this_library_could_write() {
     let judge = Judge::new();
     judge.document("the example", "status", "/$defs/first", &bytes);
     assert_eq!(judge.wrong.into_inner(), [""; 0], "it is valid in both layers");
-}
-
-const UUID: &str = "6f1c2a54-0000-4000-8000-000000000000";
-
-/// Schema, part of it, a valid document, and members that only a reader bears.
-type Row<'a> = (&'a str, &'a str, Value, Vec<(&'a str, Value)>);
-
-#[test]
-fn the_layer_of_the_writer_refuses_what_a_reader_bears() {
-    let judge = Judge::new();
-    let first = json!({"lifecycleArtifactVersion": 3, "runId": "r", "mode": "single",
-        "state": "running", "startedAt": 1, "lastUpdate": 1, "currentStep": 0,
-        "chainStepCount": 1, "steps": [{"agent": "a", "status": "pending"}], "pid": 7,
-        "processTerminal": {"version": 1, "state": "pending", "runId": "r",
-            "runnerProcessInstanceId": "i"}});
-    let pending = first["processTerminal"].clone();
-    let entry = json!({"version": 1, "runId": "r", "sessionId": "S", "file": "r.json",
-        "writtenAt": 1});
-    let line = json!({"type": "runstore.write.completed", "ts": 1, "runId": "r", "file": "f",
-        "attempts": 2, "deferredMs": 0});
-    let candidate = json!({"version": 1, "runId": "r", "runnerProcessInstanceId": "i",
-        "writers": {}});
-    let rows: [Row<'_>; 9] = [
-        (
-            "status",
-            "/$defs/first",
-            first.clone(),
-            vec![
-                ("more", json!(1)),
-                ("startedAt", json!(1.5)),
-                ("mode", json!("dreaming")),
-                ("pidfdInode", json!(7)),
-                ("state", json!("complete")),
-            ],
-        ),
-        (
-            "status",
-            "",
-            first,
-            vec![
-                ("state", json!("dreaming")),
-                ("lastUpdate", json!(null)),
-                ("endedAt", json!(1.5)),
-                ("processTerminal", json!("no proof")),
-            ],
-        ),
-        (
-            "process-terminal",
-            "",
-            pending,
-            vec![("more", json!(1)), ("reason", json!("why")), ("observedAt", json!(5))],
-        ),
-        (
-            "process-terminal-candidate",
-            "",
-            candidate,
-            vec![
-                ("more", json!(1)),
-                ("expectedWriters", json!({"0": 1})),
-                ("sessionFile", json!("")),
-            ],
-        ),
-        ("result-index-entry", "", entry, vec![("more", json!(1)), ("writtenAt", json!(1.5))]),
-        ("event", "", line, vec![("more", json!(1)), ("ts", json!(1.5))]),
-        (
-            "runner-startup",
-            "",
-            json!({"state": "confirmed", "token": UUID, "pid": 7}),
-            vec![("more", json!(1)), ("state", json!("later")), ("token", json!("t"))],
-        ),
-        (
-            "startup-control",
-            "",
-            json!({"action": "proceed", "token": "t"}),
-            vec![("more", json!(1)), ("action", json!("go"))],
-        ),
-        (
-            "runner-config",
-            "",
-            json!({"id": "r", "steps": [{}], "resultPath": "/r", "cwd": "/", "placeholder": "",
-                "asyncDir": "/r", "runnerProcessInstanceId": UUID, "launchBarrierToken": UUID}),
-            vec![
-                ("launchBarrierToken", json!("t")),
-                ("timeoutMs", json!(0.5)),
-                ("revivalLease", json!({"sessionFile": "/f", "runId": "r", "sourceRunId": "q"})),
-            ],
-        ),
-    ];
-    for (schema, part, valid, members) in rows {
-        let check = |value: &Value| {
-            let ours = judge.writer.check(schema, part, value).is_empty();
-            (ours, judge.reader.check(schema, "", value).is_empty())
-        };
-        assert_eq!(check(&valid), (true, true), "{schema}{part}: {valid}");
-        for (member, value) in members {
-            let mut other = valid.clone();
-            other[member] = value;
-            assert_eq!(check(&other), (false, true), "{schema}{part}: {member}: {other}");
-        }
-    }
-}
-
-#[test]
-fn every_word_of_the_writers_layer_is_one_of_the_code() {
-    use runstore::protocol::Word as _;
-    use runstore::protocol::proof::{ProofReason, ResumeDisposition};
-    let judge = Judge::new();
-    let list = |schema: &str, pointer: &str| -> Vec<String> {
-        let list = judge.writer.part(schema, pointer).and_then(Value::as_array);
-        let list = list.unwrap_or_else(|| panic!("{schema}{pointer}: there is a list"));
-        list.iter().map(|word| word.as_str().expect("a word").to_owned()).collect()
-    };
-    let all = |words: Vec<&'static str>| words;
-    let reasons = ProofReason::ALL.iter().map(|word| word.as_str()).collect();
-    let states = RunState::ALL.iter().map(|word| word.as_str()).collect();
-    let modes = RunMode::ALL.iter().map(|word| word.as_str()).collect();
-    let kinds = SlotKind::ALL.iter().map(|word| word.as_str()).collect();
-    let ways = ResumeDisposition::ALL.iter().map(|word| word.as_str()).collect();
-    for (schema, pointer, words) in [
-        ("process-terminal", "/oneOf/1/properties/reason/enum", all(reasons)),
-        ("process-terminal", "/oneOf/2/properties/resumeDisposition/enum", all(ways)),
-        ("status", "/properties/state/enum", all(states)),
-        ("status", "/properties/mode/enum", all(modes)),
-        ("capacity-owner", "/properties/kind/enum", all(kinds)),
-    ] {
-        assert_eq!(list(schema, pointer), words, "{schema}{pointer}: the words of the code");
-    }
 }

@@ -1,0 +1,57 @@
+//! Witnessing the end of a runner: only a real wait makes a proof that says `observed`.
+//!
+//! Theory of operation. An observer has one subject, the runner of one run, and one duty: to turn what the
+//! *system* tells of its end into a proof. Two ways lead there. [`shim`] is the runner's parent: it starts
+//! it, waits, ends what the runner left behind, decides and lets go of marker and slot; it is a process of
+//! its own, so it outlives the launcher. [`witness`] comes later, to a run that has no observer: it holds a
+//! handle of the live runner, and where the system tells it the end, that is an observation as well.
+//! Everything else is evidence of a lesser grade ([`ExitGrade`](crate::protocol::proof::ExitGrade)), and
+//! never says `observed`.
+//!
+//! What a crash of an observer leaves is in each function's text. A proof that is pending with a dead
+//! observer stays so until a witness records that nobody saw the end.
+//! Spec: chapter 15, RS-OBS-*.
+
+mod leftovers;
+mod shim;
+mod witness;
+
+pub use leftovers::Leftovers;
+pub use shim::{ShimCommand, ShimError, ShimReport, shim};
+pub use witness::{WitnessError, Witnessed, witness};
+
+use crate::protocol::status::StatusView;
+use crate::protocol::{Document, layout, limits};
+use crate::store::Host;
+use crate::store::host::{Part, ReadError};
+use crate::store::proof::RunPlace;
+
+/// A run and the runner in it that is observed.
+#[derive(Debug)]
+pub struct Subject<'a, D> {
+    /// Where the run lies.
+    pub place: RunPlace<'a, D>,
+    /// The instance that the launcher chose for the runner.
+    pub instance_id: &'a str,
+}
+
+/// The status of a run; `None` when there is none that can be read.
+fn status<H: Host>(host: &H, run_dir: &H::Dir) -> std::io::Result<Option<StatusView>> {
+    let part = Part::All(limits::STATUS_MAX_BYTES);
+    match host.read_at(run_dir, layout::STATUS.as_ref(), part) {
+        Ok(read) => Ok(Document::from_bytes(&read.bytes).ok().map(|doc| StatusView::read(&doc))),
+        Err(ReadError::Io(e)) => Err(e),
+        Err(_) => Ok(None),
+    }
+}
+
+/// An error with every cause of it.
+fn chain(e: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = e.to_string();
+    let mut cause = e.source();
+    while let Some(e) = cause {
+        text = format!("{text}: {e}");
+        cause = e.source();
+    }
+    text
+}

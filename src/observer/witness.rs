@@ -1,0 +1,223 @@
+//! Attaching to a live run that has no observer.
+//!
+//! Ordered steps of [`witness`]:
+//! 1. leave the run alone if its proof is final, or if an observer of this library is at it and alive;
+//! 2. hold the recorded process, then compare it with the record *through the handle*. The other order could
+//!    hold a successor of the same number;
+//! 3. wait until it ends, or the caller's time is over;
+//! 4. where the system tells how it ended, decide as every observer does ([`proof::finalise`]); that is
+//!    an observation, because the handle was there before the end;
+//! 5. else give whoever launched it the time to say what it saw, and then record that nobody did, with
+//!    what is known: its lease released, its identity gone, or the machine started anew.
+//!
+//! A process that is gone before step 2 leads to step 5. One that cannot be judged is left alone,
+//! however long it has been silent: silence ends nothing.
+//!
+//! A crash leaves the proof as it was. Spec: RS-OBS-07, RS-OBS-08, RS-OBS-10, RS-OBS-11.
+
+use std::fmt;
+use std::io;
+
+use crate::protocol::candidate::Candidate;
+use crate::protocol::process::{self, Liveness, ProcessSeen, RecordedProcess};
+use crate::protocol::proof::{ExitGrade, Proof, ProofState};
+use crate::protocol::status::StatusView;
+use crate::protocol::{Document, layout, limits};
+use crate::store::host::{Part, ReadError};
+use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
+use crate::store::{ProcessHost, ending};
+
+use super::{Subject, status};
+
+/// What came of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Witnessed {
+    /// The proof was final already.
+    Settled(ProofState),
+    /// An observer is at it: a live process with this number.
+    Attended(i64),
+    /// The end was seen, and this is what holds now.
+    Observed(Finalised),
+    /// Nobody saw the end; this is what holds now, and what is known.
+    Unobserved(Finalised, ExitGrade),
+    /// Whether the runner lives cannot be told, for this reason. Nothing was done.
+    Undetermined(String),
+    /// The runner still runs.
+    StillRunning,
+}
+
+/// Why nothing came of it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WitnessError {
+    /// There is no status that names a process.
+    NoProcess,
+    /// Something could not be looked at or waited for.
+    Look(io::Error),
+    /// What holds could not be written.
+    Proof(ProofError),
+}
+
+impl fmt::Display for WitnessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProcess => f.write_str("no status of this run names a process"),
+            Self::Look(_) => f.write_str("the run or its process could not be looked at"),
+            Self::Proof(_) => f.write_str("the proof could not be written"),
+        }
+    }
+}
+
+impl std::error::Error for WitnessError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NoProcess => None,
+            Self::Look(e) => Some(e),
+            Self::Proof(e) => Some(e),
+        }
+    }
+}
+
+impl From<io::Error> for WitnessError {
+    fn from(e: io::Error) -> Self {
+        Self::Look(e)
+    }
+}
+
+/// Waits for the end of a runner that somebody else started, at most so many ms if there is a bound. See the
+/// module's ordered steps.
+///
+/// # Errors
+/// [`WitnessError`]; no proof was written then.
+pub fn witness<H: ProcessHost>(
+    host: &H,
+    subject: &Subject<'_, H::Dir>,
+    ms: Option<u64>,
+) -> Result<Witnessed, WitnessError> {
+    let run_dir = subject.place.run_dir;
+    if let Some(state) = final_proof(host, subject)? {
+        return Ok(Witnessed::Settled(state));
+    }
+    if let Some(record) = ending::observer(host, run_dir)? {
+        let pid = record.process.pid;
+        let recorded = RecordedProcess {
+            pid: Some(pid),
+            host: record.process.host.as_deref(),
+            pid_namespace: record.process.pid_namespace.as_deref(),
+            identity: record.process.identity.clone(),
+            first_named_ms: Some(record.since_ms),
+            last_write_ms: Some(record.since_ms),
+        };
+        if judge(host, &recorded) == Liveness::Live {
+            return Ok(Witnessed::Attended(pid));
+        }
+    }
+    let status = status(host, run_dir)?.ok_or(WitnessError::NoProcess)?;
+    let recorded = recorded(&status);
+    let pid = recorded.pid.ok_or(WitnessError::NoProcess)?;
+    if let Some(life) = process::judge_unprobed(&recorded, host.system()) {
+        return Ok(Witnessed::Undetermined(life.why.into_owned()));
+    }
+    let Some(handle) = host.hold(pid)? else {
+        return unobserved(host, subject, &status, Liveness::Dead);
+    };
+    let life = process::judge(&recorded, &host.look_at(&handle), host.system());
+    match life.word {
+        Liveness::Live => {}
+        gone if gone.is_gone() => return unobserved(host, subject, &status, gone),
+        _ => return Ok(Witnessed::Undetermined(life.why.into_owned())),
+    }
+    if !host.wait_held(&handle, ms)? {
+        return Ok(Witnessed::StillRunning);
+    }
+    let closed_at_ms = host.now_ms();
+    match host.told(&handle)? {
+        Some(exit) => {
+            let witness = ExitWitness::from_handle(subject.instance_id, closed_at_ms, exit);
+            let done = proof::finalise(host, &subject.place, &witness);
+            done.map(Witnessed::Observed).map_err(WitnessError::Proof)
+        }
+        None => unobserved(host, subject, &status, Liveness::Dead),
+    }
+}
+
+/// The process that a status names.
+fn recorded(status: &StatusView) -> RecordedProcess<'_> {
+    RecordedProcess {
+        pid: status.pid,
+        host: status.hostname.as_deref(),
+        pid_namespace: status.pid_namespace.as_deref(),
+        identity: status.identity.clone(),
+        first_named_ms: status.started_at_ms,
+        last_write_ms: status.last_update_ms,
+    }
+}
+
+fn judge<H: ProcessHost>(host: &H, recorded: &RecordedProcess<'_>) -> Liveness {
+    if let Some(life) = process::judge_unprobed(recorded, host.system()) {
+        return life.word;
+    }
+    let seen = recorded.pid.map_or_else(ProcessSeen::default, |pid| host.process(pid));
+    process::judge(recorded, &seen, host.system()).word
+}
+
+/// Step 5.
+fn unobserved<H: ProcessHost>(
+    host: &H,
+    subject: &Subject<'_, H::Dir>,
+    status: &StatusView,
+    life: Liveness,
+) -> Result<Witnessed, WitnessError> {
+    let grade = grade(host, subject, status, life)?;
+    // What is recorded here is recorded for ever, and the real observer may be about to write.
+    let mut waited_ms = 0;
+    while waited_ms < limits::OBSERVER_GRACE_MS {
+        if let Some(state) = final_proof(host, subject)? {
+            return Ok(Witnessed::Settled(state));
+        }
+        host.wait_ms(limits::OBSERVER_LOOK_MS);
+        waited_ms += limits::OBSERVER_LOOK_MS;
+    }
+    let done = proof::record_unobserved(host, &subject.place, subject.instance_id, grade);
+    done.map(|done| Witnessed::Unobserved(done, grade)).map_err(WitnessError::Proof)
+}
+
+/// The strongest evidence for an end that was not observed.
+fn grade<H: ProcessHost>(
+    host: &H,
+    subject: &Subject<'_, H::Dir>,
+    status: &StatusView,
+    life: Liveness,
+) -> io::Result<ExitGrade> {
+    let part = Part::All(limits::SIDECAR_MAX_BYTES);
+    let candidate = match host.read_at(subject.place.run_dir, layout::CANDIDATE.as_ref(), part) {
+        Ok(read) => Document::from_bytes(&read.bytes).and_then(|doc| Candidate::read(&doc)).ok(),
+        Err(ReadError::Io(e)) => return Err(e),
+        Err(_) => None,
+    };
+    let own = candidate.filter(|candidate| candidate.instance_id == subject.instance_id);
+    if own.is_some_and(|own| own.lease_release_acknowledged == Some(true)) {
+        return Ok(ExitGrade::LeaseReleased);
+    }
+    let boots = status.identity.boot_id.as_ref().zip(host.system().boot_id.as_ref());
+    let other_boot = boots.is_some_and(|(recorded, now)| recorded != now);
+    Ok(if other_boot && life.is_gone() { ExitGrade::Rebooted } else { ExitGrade::IdentityGone })
+}
+
+/// The state of the proof, if it is final and of this runner.
+fn final_proof<H: ProcessHost>(
+    host: &H,
+    subject: &Subject<'_, H::Dir>,
+) -> io::Result<Option<ProofState>> {
+    let part = Part::All(limits::SIDECAR_MAX_BYTES);
+    let read = match host.read_at(subject.place.run_dir, layout::PROOF.as_ref(), part) {
+        Ok(read) => read,
+        Err(ReadError::Io(e)) => return Err(e),
+        Err(_) => return Ok(None),
+    };
+    let proof = Document::from_bytes(&read.bytes).and_then(|doc| Proof::read(&doc)).ok();
+    let is_final =
+        |proof: &Proof| matches!(proof.state, ProofState::Observed | ProofState::Unknown);
+    Ok(proof.filter(is_final).map(|proof| proof.state))
+}

@@ -1,0 +1,186 @@
+//! The end of a run, in the order that every reader relies on.
+//!
+//! Ordered steps of the end of a run:
+//! 1. close the inbox, and take up once more what came before it was closed: a stop that a client takes
+//!    for accepted is honoured;
+//! 2. publish the result. Before the status: a run that says it has ended has a result (facts IR-27). If
+//!    it cannot be published for a reason that stays, the run has failed, and says so;
+//! 3. the status with the end, durable, and whole: state, steps, instant;
+//! 4. the indexes, which follow the status;
+//! 5. the event;
+//! 6. the account of the writers in the candidate. Last of what tells of the run: whoever finds it knows
+//!    that everything before it is there;
+//! 7. release the lease of a revived run, and only then
+//! 8. say in the candidate that it was released (`RS-CAND-07`).
+//!
+//! Where there is no room, the reserve of the run directory is given back and the step is tried again,
+//! because the process that knows the outcome is about to end.
+//!
+//! What a crash leaves is what the existing readers know (facts CW-20 to CW-29): a closed inbox; a result
+//! with a status that says `running`; an end without its indexes; and without an account of writers an
+//! end that the shim accounts for. Spec: RS-STEP-07, RS-STEP-08.
+
+use crate::protocol::written_run::RunResult;
+use crate::protocol::{RunState, Word as _, limits, written};
+use crate::store::inbox::{self, Request};
+use crate::store::lease::{self, Released};
+use crate::store::publish::{self, PublishError};
+use crate::store::retry::RetryPolicy;
+use crate::store::sidecar::PatchError;
+use crate::store::{ProcessHost, ending, markers, reserve};
+
+use super::output;
+use super::steps::{Board, Cut, Job, RunnerError, status, tell, update};
+
+/// What holds at the end of a run.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub state: RunState,
+    /// Why it did not succeed, for people.
+    pub error: Option<String>,
+    /// What could not be made of the rest, in words.
+    pub problems: Vec<String>,
+}
+
+/// Ends a run. See the module's ordered steps.
+pub(super) fn finish<H: ProcessHost>(
+    job: &Job<'_, H>,
+    mut board: Board,
+) -> Result<Finished, RunnerError> {
+    let (host, place) = (job.host, &job.place);
+    let (run_dir, run_id) = (place.run_dir, place.run_id.as_str());
+    let mut problems = Vec::new();
+    let mut note = |what: &str, e: String| problems.push(format!("{what}: {e}"));
+    if let Err(e) = inbox::close(host, run_dir, Some(board.outcome())) {
+        note("the inbox could not be closed", e.to_string());
+    }
+    take_what_is_left(job, &mut board);
+    let ended_at_ms = host.now_ms();
+    let (mut state, mut error) = (board.outcome(), board.error());
+    if let Err(why) = publish(job, &board, state, error.as_deref(), ended_at_ms) {
+        // Nobody would be told of a success that has no result (facts T-12).
+        let told = format!("the result could not be written: {why}");
+        note("the result", why);
+        if job.session_id.is_some() {
+            state = RunState::Failed;
+            error = Some(told);
+        }
+    }
+    let patch = status(job, &board).state(state).ended_at_ms(ended_at_ms);
+    let patch = match &error {
+        Some(error) => patch.error(error),
+        None => patch,
+    };
+    insist(job, || update(job, &patch), is_full).map_err(|e| match e {
+        PatchError::Refused(..) => RunnerError::Displaced(e),
+        e => RunnerError::Status(e),
+    })?;
+    let retry = RetryPolicy::default();
+    let indexed = insist(
+        job,
+        || markers::update(host, place.runs_root, place.run_id, state, None, &retry),
+        |e| e.is_capacity(),
+    );
+    match indexed {
+        Ok(done) => done.problems.iter().for_each(|e| note("the indexes", e.to_string())),
+        Err(e) => note("the indexes", e.to_string()),
+    }
+    let duration_ms = ended_at_ms - board.started_at_ms;
+    let members =
+        [("status", written::string(state.as_str())), ("durationMs", duration_ms.to_string())];
+    tell(job, "subagent.run.completed", true, &members);
+    let write = || ending::record_writers(host, run_dir, run_id, job.instance_id, &board.writers);
+    if let Err(e) = insist(job, write, is_full) {
+        note("the account of the writers", e.to_string());
+    }
+    if let Some((id, token)) = job.lease {
+        let released = match lease::release(host, place.temp, id, token) {
+            Ok(Released::Free { .. }) => true,
+            Ok(Released::NotOurs) => false,
+            Err(e) => {
+                note("the lease", e.to_string());
+                false
+            }
+        };
+        if let Err(e) = ending::acknowledge_release(host, run_dir, token, released) {
+            note("the release of the lease", e.to_string());
+        }
+    }
+    // An end needs its room no more.
+    let _ = reserve::release(host, run_dir);
+    Ok(Finished { state, error, problems })
+}
+
+/// Step 1, second half. Only what still means something: the steps have ended.
+fn take_what_is_left<H: ProcessHost>(job: &Job<'_, H>, board: &mut Board) {
+    let taken = inbox::take(job.host, job.place.run_dir, job.place.run_id.as_str());
+    for request in taken.map(|taken| taken.requests).unwrap_or_default() {
+        if let (Request::Stop { step: None, reason }, Some(Cut::Interrupted)) =
+            (request, &board.cut)
+        {
+            let why = reason.unwrap_or_else(|| "stopped on request".to_owned());
+            tell(job, "subagent.run.stopped", false, &[("message", written::string(&why))]);
+            board.cut = Some(Cut::Stopped(why));
+        }
+    }
+}
+
+/// Step 2. A run without a session has no result (facts S-98).
+fn publish<H: ProcessHost>(
+    job: &Job<'_, H>,
+    board: &Board,
+    state: RunState,
+    error: Option<&str>,
+    ended_at_ms: i64,
+) -> Result<(), String> {
+    let Some(session_id) = job.session_id else { return Ok(()) };
+    let (host, run_dir) = (job.host, job.place.run_dir);
+    let outputs: Vec<_> =
+        (0..board.accounts.len()).map(|step| output::tail(host, run_dir, step)).collect();
+    let text = RunResult {
+        run_id: job.place.run_id.as_str(),
+        session_id,
+        completion_owner_id: job.completion_owner_id,
+        mode: board.mode,
+        state,
+        error,
+        timed_out: state == RunState::Failed && matches!(board.cut, Some(Cut::TimedOut(_))),
+        steps: &board.accounts,
+        outputs: &outputs,
+        ended_at_ms,
+        duration_ms: ended_at_ms - board.started_at_ms,
+        cwd: job.cwd,
+        async_dir: job.async_dir,
+    }
+    .text();
+    let (file, retry) = (format!("{}.json", job.place.run_id.as_str()), RetryPolicy::default());
+    let write = || publish::publish(host, job.results, &file, &text, Some(run_dir), &retry);
+    let is_full = |e: &PublishError| matches!(e, PublishError::Write(e) if e.is_capacity());
+    insist(job, write, is_full).map(drop).map_err(|e| e.to_string())
+}
+
+fn is_full(e: &PatchError) -> bool {
+    matches!(e, PatchError::Write(e) if e.is_capacity())
+}
+
+/// Tries again while there is no room, after the reserve was given back.
+fn insist<H: ProcessHost, T, E>(
+    job: &Job<'_, H>,
+    mut act: impl FnMut() -> Result<T, E>,
+    is_full: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let mut attempt = 0;
+    loop {
+        match act() {
+            Err(e) if is_full(&e) && attempt < limits::PROOF_ATTEMPTS => {
+                attempt += 1;
+                // The first time there may be room at once.
+                if !matches!(reserve::release(job.host, job.place.run_dir), Ok(true)) {
+                    job.host.wait_ms(limits::PROOF_RETRY_MS);
+                }
+            }
+            other => return other,
+        }
+    }
+}

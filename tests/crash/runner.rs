@@ -1,0 +1,280 @@
+//! A whole run of a plain command, its inbox, and the release of its lease: every crash of each.
+
+use runstore::protocol::control::InboxClosed;
+use runstore::protocol::status::{StatusView, StepView};
+use runstore::protocol::{Document, Open, RunState, StepState};
+use runstore::runner::finish::Finished;
+use runstore::runner::steps::{Job, Plan, RunnerError, Step, run};
+use runstore::store::ending::acknowledge_release;
+use runstore::store::host::{Exit, Host as _, WriteHost as _};
+use runstore::store::inbox::{Request, close, take};
+use runstore::store::proof::RunPlace;
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+
+use crate::ending::{candidate, content, dir, put, run_dir, run_id, under_way};
+use crate::sweep::{self, every_call};
+use crate::table;
+
+/// A run that was let in, with a place for its result.
+fn let_in(host: &FaultHost) {
+    under_way(host);
+    host.create_dir(&0, "results".as_ref(), 0o700).expect("room");
+    let mut script = host.script();
+    script.ends.clear();
+    script.ends.push_back((7, Exit::Code(0)));
+}
+
+fn try_run(host: &FaultHost) -> Result<Finished, RunnerError> {
+    let (runs_root, run_dir, results) = (dir(host, "/runs"), run_dir(host), dir(host, "/results"));
+    let run_id = run_id();
+    let job = Job {
+        host,
+        place: RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id },
+        results: &results,
+        locks: None,
+        instance_id: "i",
+        session_id: Some("S"),
+        completion_owner_id: None,
+        cwd: "/",
+        async_dir: "/runs/run-1",
+        lease: None,
+    };
+    let step = Step {
+        agent: "a".to_owned(),
+        program: "a".into(),
+        args: Vec::new(),
+        cwd: None,
+        env: Vec::new(),
+    };
+    run(&job, &Plan { groups: vec![vec![step]], deadline_at_ms: None, output_max_bytes: 1 << 20 })
+}
+
+fn executed(host: &FaultHost) {
+    let done = try_run(host).expect("nothing fails here");
+    assert_eq!((done.state, done.problems.as_slice()), (RunState::Complete, &[][..]));
+}
+
+fn state(host: &FaultHost) -> Result<StatusView, String> {
+    let text = content(host, "status.json").ok_or("the status is missing")?;
+    let doc = Document::parse(&text).map_err(|e| format!("the status is torn: {e}"))?;
+    Ok(StatusView::read(&doc))
+}
+
+fn is_open(step: &StepView) -> bool {
+    step.state.as_ref().and_then(Open::known).is_none_or(StepState::is_open)
+}
+
+/// Whether the result is public or pending.
+fn has_result(host: &FaultHost) -> bool {
+    host.tree().iter().any(|(path, bytes)| {
+        let in_place = path == "results/run-1.json"
+            || path.starts_with("results/result-pending/") && path.ends_with("run-1.json");
+        let whole = bytes.as_ref().and_then(|bytes| Document::from_bytes(bytes).ok().map(drop));
+        in_place && whole.is_some()
+    })
+}
+
+/// The end is told in its order: no account of writers without an end, no end without its result.
+fn an_end_has_its_result(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    // While the run is active its status is ordered only, and without a journal a power cut may take the
+    // name of such a file.
+    if !crash.journal && content(host, "status.json").is_none() {
+        return if crash.acknowledged { Err("the end is lost".to_owned()) } else { Ok(()) };
+    }
+    let status = state(host)?;
+    let ended = status.known_state().is_some_and(RunState::is_terminal);
+    if ended && !has_result(host) {
+        return Err("an end without its result".to_owned());
+    }
+    if ended && status.steps.iter().any(is_open) {
+        return Err("an end with a step that runs".to_owned());
+    }
+    if candidate(host)?.has_counts() && !ended {
+        return Err("the account of the writers is ahead of the end".to_owned());
+    }
+    let marked = host.stat("/runs/.active-runs/run-1".as_ref()).is_ok();
+    if !ended && !marked {
+        return Err("a run that runs is in no index".to_owned());
+    }
+    let all = ended && candidate(host)?.has_counts();
+    if crash.acknowledged && !(all && (crash.model == Model::Power || !marked)) {
+        return Err("what was acknowledged is lost".to_owned());
+    }
+    Ok(())
+}
+
+#[test]
+pub(crate) fn every_crash_of_a_run_leaves_an_end_with_its_result_or_none() {
+    let seen = explore(let_in, executed, an_end_has_its_result);
+    table::seen("runner::steps::run", &seen);
+}
+
+#[test]
+fn a_failing_effect_of_a_run_is_told_and_no_end_is_without_its_result() {
+    every_call(let_in, try_run, |host, answer, fault| {
+        let at = format!("{fault:?}: {answer:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}");
+        let status = state(host).expect(&at);
+        let ended = status.known_state().is_some_and(RunState::is_terminal);
+        match answer {
+            Ok(done) => {
+                assert!(ended, "{at}: it said so");
+                assert_eq!(status.known_state(), Some(done.state), "{at}");
+                assert!(has_result(host) || done.state == RunState::Failed, "{at}");
+            }
+            Err(_) => assert!(!ended || has_result(host), "{at}"),
+        }
+    });
+}
+
+#[test]
+fn a_run_whose_end_somebody_else_has_told_says_nothing_more() {
+    let host = FaultHost::new();
+    let_in(&host);
+    let text = content(&host, "status.json").expect("there").replace("running", "complete");
+    host.unlink(&run_dir(&host), "status.json".as_ref()).expect("there");
+    put(&host, run_dir(&host), "status.json", &text);
+    assert!(matches!(try_run(&host), Err(RunnerError::Displaced(_))));
+    assert_eq!(content(&host, "status.json").as_deref(), Some(&*text), "the first end stays");
+    assert!(!has_result(&host) && !candidate(&host).expect("whole").has_counts());
+}
+
+/// An inbox with one request of each kind, and two that break a rule.
+fn asked(host: &FaultHost) {
+    under_way(host);
+    host.create_dir(&run_dir(host), "control".as_ref(), 0o700).expect("room");
+    let control = dir(host, "/runs/run-1/control");
+    for queue in ["stop-requests", "steer-requests"] {
+        host.create_dir(&control, queue.as_ref(), 0o700).expect("room");
+    }
+    put(host, control, "interrupt.json", "whatever");
+    put(host, control, "timeout.json", "");
+    let stops = dir(host, "/runs/run-1/control/stop-requests");
+    put(host, stops, "1-b.json", r#"{"type":"stop","targetIndex":1}"#);
+    put(host, stops, "0-a.json", r#"{"type":"stop","reason":"why"}"#);
+    put(host, stops, "2-c.json", r#"{"type":"halt"}"#);
+    host.create_dir(&stops, "3-d.json".as_ref(), 0o700).expect("room");
+    let steers = dir(host, "/runs/run-1/control/steer-requests");
+    put(host, steers, "0-a.json", r#"{"type":"steer","id":"m","ts":1,"message":"m"}"#);
+}
+
+fn requests() -> Vec<Request> {
+    vec![
+        Request::Stop { step: None, reason: Some("why".to_owned()) },
+        Request::Stop { step: Some(1), reason: None },
+        Request::Timeout,
+        Request::Interrupt,
+        Request::Steer { id: "m".to_owned() },
+    ]
+}
+
+fn taken(host: &FaultHost) -> Vec<Request> {
+    take(host, &run_dir(host), "run-1").expect("readable").requests
+}
+
+fn all_taken(host: &FaultHost) {
+    assert_eq!(taken(host), requests(), "stop, timeout, interrupt, steer; each in order");
+}
+
+fn lines(host: &FaultHost) -> usize {
+    content(host, "events.jsonl").map_or(0, |log| log.matches("runstore.control.taken").count())
+}
+
+#[test]
+pub(crate) fn every_crash_of_taking_up_requests_leaves_each_there_or_told() {
+    let seen = explore(asked, all_taken, |host, crash| {
+        let told = lines(host);
+        let left = taken(host).len();
+        if crash.model == Model::Process && told + left < requests().len() {
+            return Err(format!("{told} told, {left} left: a request went without a word"));
+        }
+        // A power cut may bring a removed file back: nobody lives to obey it then.
+        if crash.acknowledged && crash.model == Model::Process && left > 0 {
+            return Err("taken up twice".to_owned());
+        }
+        Ok(())
+    });
+    table::seen("inbox::take", &seen);
+    // Per request: create of the log, write, removal; here those of the first.
+    let check = |host: &FaultHost, crash: &Crash| {
+        let told = lines(host);
+        let left = taken(host).len();
+        let lost = crash.model == Model::Process && told + left < requests().len();
+        if lost { Err("a request went without a word".to_owned()) } else { Ok(()) }
+    };
+    let seen = explore_sabotaged(asked, all_taken, check, Sabotage::Swap(1));
+    table::caught("inbox::take", "a request is removed before it is told", &seen);
+}
+
+#[test]
+fn a_request_that_cannot_be_removed_is_not_carried_out_unless_twice_is_as_good() {
+    every_call(
+        asked,
+        |host| take(host, &run_dir(host), "run-1"),
+        |host, answer, fault| {
+            let at = format!("{fault:?}: {answer:?}");
+            let first = answer.map(|taken| taken.requests).unwrap_or_default();
+            let again = taken(host);
+            let twice = |request: &&Request| {
+                matches!(request, Request::Stop { .. } | Request::Steer { .. })
+                    && again.contains(request)
+            };
+            assert_eq!(first.iter().find(twice), None, "{at}: a stop is obeyed once");
+            let all = requests();
+            let seen = all.iter().filter(|r| first.contains(r) || again.contains(r)).count();
+            assert_eq!(seen, all.len(), "{at}: none is lost");
+        },
+    );
+}
+
+fn closed(host: &FaultHost) {
+    close(host, &run_dir(host), Some(RunState::Complete)).expect("room");
+}
+
+#[test]
+pub(crate) fn every_crash_of_closing_an_inbox_leaves_whole_markers_or_none() {
+    let seen = explore(under_way, closed, |host, crash| {
+        for name in ["stop-inbox-closed.json", "steer-inbox-closed.json"] {
+            match content(host, &format!("control/{name}")) {
+                None if crash.acknowledged && crash.model == Model::Process => {
+                    return Err(format!("acknowledged without {name}"));
+                }
+                None => {}
+                Some(text) => {
+                    let doc = Document::parse(&text).map_err(|e| format!("torn: {e}"))?;
+                    InboxClosed::read(&doc).map_err(|e| e.to_string())?;
+                }
+            }
+        }
+        Ok(())
+    });
+    table::seen("inbox::close", &seen);
+}
+
+/// A candidate of a revived run whose lease was released.
+fn released(host: &FaultHost) {
+    under_way(host);
+    let run = run_dir(host);
+    host.unlink(&run, "process-terminal-candidate.json".as_ref()).expect("there");
+    let text = r#"{"version":1,"runId":"run-1","runnerProcessInstanceId":"i","writers":{},"sessionFile":"/s","revivalLeaseToken":"t"}"#;
+    put(host, run, "process-terminal-candidate.json", text);
+}
+
+fn acknowledged(host: &FaultHost) {
+    acknowledge_release(host, &run_dir(host), "t", true).expect("room");
+}
+
+#[test]
+pub(crate) fn every_crash_of_an_acknowledgement_leaves_it_whole_or_absent() {
+    let seen = explore(released, acknowledged, |host, crash| {
+        match candidate(host)?.lease_release_acknowledged {
+            Some(true) => Ok(()),
+            None if !crash.acknowledged => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    table::seen("ending::acknowledge_release", &seen);
+    let host = FaultHost::new();
+    released(&host);
+    acknowledge_release(&host, &run_dir(&host), "other", true).expect_err("another lease");
+}
