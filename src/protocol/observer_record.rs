@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::document::Document;
 use super::error::DecodeError;
 use super::member;
-use super::process::{ProcessRecord, RecordedIdentity};
+use super::process::ProcessRecord;
 use super::raw::Raw;
 use super::written;
 
@@ -36,17 +36,8 @@ struct Text<'a> {
     version: u8,
     run_id: &'a str,
     runner_process_instance_id: &'a str,
-    pid: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid_namespace_scope: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hostname: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process_start_identity: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    boot_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pidfd_inode: Option<String>,
+    #[serde(flatten)]
+    process: &'a ProcessRecord,
     since: i64,
 }
 
@@ -57,34 +48,22 @@ impl ObserverRecord {
     /// [`DecodeError::Member`] naming the first member that is missing or wrong.
     pub fn read(doc: &Document<'_>) -> Result<Self, DecodeError> {
         member::version_one(doc)?;
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(Into::into);
-        let pid = doc.get("pid").and_then(Raw::integer);
         Ok(Self {
             run_id: member::filled_string(doc, "runId")?,
             instance_id: member::filled_string(doc, "runnerProcessInstanceId")?,
-            process: ProcessRecord {
-                pid: pid.ok_or_else(|| DecodeError::member("pid", "a number"))?,
-                host: text("hostname"),
-                pid_namespace: text("pidNamespaceScope"),
-                identity: RecordedIdentity::read(doc),
-            },
+            process: ProcessRecord::read(doc)
+                .ok_or_else(|| DecodeError::member("pid", "a number"))?,
             since_ms: member::instant_ms(doc, "since")?,
         })
     }
 
     /// The text of the file.
     pub fn text(&self) -> String {
-        let process = &self.process;
         written::pretty(&Text {
             version: 1,
             run_id: &self.run_id,
             runner_process_instance_id: &self.instance_id,
-            pid: process.pid,
-            pid_namespace_scope: process.pid_namespace.as_deref(),
-            hostname: process.host.as_deref(),
-            process_start_identity: process.identity.start_identity.as_deref(),
-            boot_id: process.identity.boot_id.as_deref(),
-            pidfd_inode: process.identity.pidfd_inode.map(|inode| inode.to_string()),
+            process: &self.process,
             since: self.since_ms,
         })
     }
@@ -102,15 +81,10 @@ pub enum Told {
 impl Told {
     /// The line, without its end.
     pub fn text(&self) -> String {
-        let members = match self {
-            Self::Started(process) => {
-                process.members().into_iter().filter_map(|(key, text)| Some((key, text?))).collect()
-            }
-            Self::Failed(why) => vec![("error", written::string(why))],
-        };
-        let members: Vec<_> =
-            members.iter().map(|(key, text)| format!("\"{key}\":{text}")).collect();
-        format!("{{{}}}", members.join(","))
+        match self {
+            Self::Started(process) => written::compact(process),
+            Self::Failed(why) => format!("{{\"error\":{}}}", written::string(why)),
+        }
     }
 
     /// Reads the line.
@@ -119,23 +93,19 @@ impl Told {
     /// [`DecodeError`] when it is no such line, as that of a shim that died while it wrote.
     pub fn read(line: &str) -> Result<Self, DecodeError> {
         let doc = Document::parse(line.trim())?;
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(Into::into);
-        if let Some(why) = text("error") {
-            return Ok(Self::Failed(why));
+        if let Some(why) = doc.get("error").and_then(Raw::string) {
+            return Ok(Self::Failed(why.into_owned()));
         }
-        let pid = doc.get("pid").and_then(Raw::integer).filter(|pid| *pid > 0);
-        Ok(Self::Started(ProcessRecord {
-            pid: pid.ok_or_else(|| DecodeError::member("pid", "a number above 0"))?,
-            host: text("hostname"),
-            pid_namespace: text("pidNamespaceScope"),
-            identity: RecordedIdentity::read(&doc),
-        }))
+        let process = ProcessRecord::read(&doc).filter(|process| process.pid > 0);
+        let process = process.ok_or_else(|| DecodeError::member("pid", "a number above 0"))?;
+        Ok(Self::Started(process))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::process::RecordedIdentity;
 
     fn record() -> ObserverRecord {
         ObserverRecord {
@@ -158,6 +128,18 @@ mod tests {
     fn a_record_reads_back_as_it_was_and_needs_its_runner() {
         let own = record();
         let text = own.text();
+        let lines = [
+            "{",
+            r#"  "version": 1,"#,
+            r#"  "runId": "r","#,
+            r#"  "runnerProcessInstanceId": "i","#,
+            r#"  "pid": 7,"#,
+            r#"  "hostname": "h","#,
+            r#"  "pidfdInode": "18446744073709551615","#,
+            r#"  "since": 5"#,
+            "}",
+        ];
+        assert_eq!(text, lines.join("\n"), "the process stands in its place");
         assert_eq!(ObserverRecord::read(&Document::parse(&text).expect("JSON")), Ok(own));
         let started = Told::Started(record().process);
         assert_eq!(Told::read(&started.text()), Ok(started));

@@ -11,6 +11,8 @@
 
 use std::borrow::Cow;
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
 use super::document::{Document, Lookup};
 use super::limits;
 use super::open::words;
@@ -66,7 +68,7 @@ impl RecordedIdentity {
     pub(super) fn of<'a>(doc: &impl Lookup<'a>) -> Self {
         let nested = doc.get("runnerIdentity").and_then(Raw::object);
         let member = |key: &str| nested.as_ref().map_or_else(|| doc.get(key), |own| own.get(key));
-        let text = |key: &str| member(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let text = |key: &str| member(key).and_then(Raw::string).map(Cow::into_owned);
         let start = text("startIdentity").or_else(|| text("processStartIdentity"));
         // An inode may exceed 2^53, so it is written as text; small ones may come as numbers.
         let pidfd_inode = member("pidfdInode").and_then(|raw| match raw.string() {
@@ -75,13 +77,30 @@ impl RecordedIdentity {
         });
         Self {
             start_identity: start.or_else(|| {
-                doc.get("processStartIdentity")
-                    .and_then(Raw::string)
-                    .map(std::borrow::Cow::into_owned)
+                doc.get("processStartIdentity").and_then(Raw::string).map(Cow::into_owned)
             }),
             boot_id: text("bootId"),
             pidfd_inode,
         }
+    }
+
+    /// Its members in a record of ours, in their order.
+    fn members(&self) -> [(&'static str, Option<Cow<'_, str>>); 3] {
+        let text = |text| Option::as_deref(text).map(Cow::Borrowed);
+        [
+            ("processStartIdentity", text(&self.start_identity)),
+            ("bootId", text(&self.boot_id)),
+            // Text, because an inode may exceed what every reader's numbers hold.
+            ("pidfdInode", self.pidfd_inode.map(|inode| inode.to_string().into())),
+        ]
+    }
+}
+
+/// The members that are known: `processStartIdentity`, `bootId`, `pidfdInode`.
+impl Serialize for RecordedIdentity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let known = self.members().into_iter().filter_map(|(key, text)| Some((key, text?)));
+        serializer.collect_map(known)
     }
 }
 
@@ -316,21 +335,48 @@ impl ProcessRecord {
         }
     }
 
+    /// Reads the members of [`ProcessRecord::members`]; `None` without a whole number as pid. Any other
+    /// member of a wrong type reads as absent.
+    pub fn read(doc: &Document<'_>) -> Option<Self> {
+        let text = |key: &str| doc.get(key).and_then(Raw::string).map(Cow::into_owned);
+        Some(Self {
+            pid: doc.get("pid").and_then(Raw::integer)?,
+            host: text("hostname"),
+            pid_namespace: text("pidNamespaceScope"),
+            identity: RecordedIdentity::read(doc),
+        })
+    }
+
     /// Its members in a status, with the JSON text of each; `None` for what is not known. A writer that
     /// replaces one process by another has to replace all of them: the old identity beside the new
     /// number would make a live process look reused.
     pub fn members(&self) -> [(&'static str, Option<String>); 6] {
-        let text = |text: &Option<String>| text.as_deref().map(super::written::string);
-        let inode = self.identity.pidfd_inode.map(|inode| inode.to_string());
-        [
-            ("pid", Some(self.pid.to_string())),
-            ("pidNamespaceScope", text(&self.pid_namespace)),
-            ("hostname", text(&self.host)),
-            ("processStartIdentity", text(&self.identity.start_identity)),
-            ("bootId", text(&self.identity.boot_id)),
-            // Text, because an inode may exceed what every reader's numbers hold.
-            ("pidfdInode", text(&inode)),
-        ]
+        let json = |(key, text): (_, Option<Cow<'_, str>>)| {
+            (key, text.as_deref().map(super::written::string))
+        };
+        let [scope, host] = self.place().map(json);
+        let [start, boot, inode] = self.identity.members().map(json);
+        [("pid", Some(self.pid.to_string())), scope, host, start, boot, inode]
+    }
+
+    /// Where the number counts.
+    fn place(&self) -> [(&'static str, Option<Cow<'_, str>>); 2] {
+        let text = |text| Option::as_deref(text).map(Cow::Borrowed);
+        [("pidNamespaceScope", text(&self.pid_namespace)), ("hostname", text(&self.host))]
+    }
+}
+
+/// The members of [`ProcessRecord::members`] that are known, in this order.
+impl Serialize for ProcessRecord {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("pid", &self.pid)?;
+        for (key, text) in self.place().into_iter().chain(self.identity.members()) {
+            if let Some(text) = text {
+                map.serialize_entry(key, &text)?;
+            }
+        }
+        map.end()
     }
 }
 
@@ -457,5 +503,26 @@ mod tests {
         assert_eq!(word(&none, &zombie), Liveness::NotRecorded);
         let zero = RecordedProcess { pid: Some(0), ..RecordedProcess::default() };
         assert_eq!(word(&zero, &zombie), Liveness::Unknown);
+    }
+
+    #[test]
+    fn a_record_is_written_as_a_patch_sets_it_and_reads_back() {
+        let whole = ProcessRecord::of(7, &present(T), &system());
+        let bare = ProcessRecord { pid: 7, ..ProcessRecord::default() };
+        for record in [whole, bare] {
+            let text = serde_json::to_string(&record).expect("serializes");
+            let doc = Document::parse(&text).expect("an object");
+            let written: Vec<_> = doc.members().map(|(k, raw)| (k, raw.text())).collect();
+            let members = record.members();
+            let set: Vec<_> =
+                members.iter().filter_map(|(key, text)| Some((*key, text.as_deref()?))).collect();
+            assert_eq!(written, set, "one order and one spelling");
+            assert_eq!(ProcessRecord::read(&doc), Some(record));
+        }
+        let whole = serde_json::to_string(&ProcessRecord::of(7, &present(T), &system()));
+        assert_eq!(
+            whole.expect("serializes"),
+            r#"{"pid":7,"pidNamespaceScope":"pid:[1]","hostname":"h","processStartIdentity":"linux:500","bootId":"b1","pidfdInode":"99"}"#
+        );
     }
 }

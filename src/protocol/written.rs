@@ -15,7 +15,7 @@ use super::document::Document;
 use super::finalize::CanonicalSession;
 use super::lease::LeaseOwner;
 use super::open::{Open, Word as _};
-use super::process::RecordedIdentity;
+use super::process::{ProcessRecord, RecordedIdentity};
 use super::proof::{OBSERVER_UNAVAILABLE, Proof};
 use super::raw::Raw;
 use super::slot::SlotOwner;
@@ -23,6 +23,11 @@ use super::slot::SlotOwner;
 /// Pretty JSON with two spaces and no newline at the end.
 pub(super) fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("plain members always serialize")
+}
+
+/// JSON in one line, without white space between its tokens.
+pub(super) fn compact(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain members always serialize")
 }
 
 /// Text of a JSON string.
@@ -134,12 +139,8 @@ struct ClaimText<'a> {
     hostname: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid_namespace_scope: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process_start_identity: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    boot_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pidfd_inode: Option<String>,
+    #[serde(flatten)]
+    identity: &'a RecordedIdentity,
 }
 
 /// Who holds a claim.
@@ -160,29 +161,27 @@ pub struct Claim {
 impl Claim {
     /// The text of the claim file, in one line. Other implementations only compare it.
     pub fn text(&self) -> String {
-        let text = ClaimText {
+        compact(&ClaimText {
             token: &self.token,
             pid: self.pid,
             hostname: &self.host,
             pid_namespace_scope: self.pid_namespace.as_deref(),
-            process_start_identity: self.identity.start_identity.as_deref(),
-            boot_id: self.identity.boot_id.as_deref(),
-            pidfd_inode: self.identity.pidfd_inode.map(|inode| inode.to_string()),
-        };
-        serde_json::to_string(&text).expect("plain members always serialize")
+            identity: &self.identity,
+        })
     }
 
     /// Reads a claim of this form; `None` for the bare token of another implementation, which names
     /// nobody.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let doc = Document::from_bytes(bytes).ok()?;
-        let text = |key: &str| Some(doc.get(key)?.string()?.into_owned());
+        let token = doc.get("token")?.string()?.into_owned();
+        let process = ProcessRecord::read(&doc)?;
         Some(Self {
-            token: text("token")?,
-            pid: doc.get("pid")?.integer()?,
-            host: text("hostname")?,
-            pid_namespace: text("pidNamespaceScope"),
-            identity: RecordedIdentity::read(&doc),
+            token,
+            pid: process.pid,
+            host: process.host?,
+            pid_namespace: process.pid_namespace,
+            identity: process.identity,
         })
     }
 }
@@ -629,6 +628,10 @@ mod tests {
             pid_namespace: Some("pid:[1]".to_owned()),
             identity: RecordedIdentity { boot_id: Some("b".to_owned()), ..Default::default() },
         };
+        assert_eq!(
+            claim.text(),
+            r#"{"token":"t","pid":7,"hostname":"h","pidNamespaceScope":"pid:[1]","bootId":"b"}"#
+        );
         assert_eq!(Claim::read(claim.text().as_bytes()), Some(claim));
         assert_eq!(Claim::read(b"6f1c2a54-0000-4000-8000-000000000000"), None);
     }

@@ -16,10 +16,10 @@ use serde::Serialize;
 use super::document::Document;
 use super::lease::LeaseOwner;
 use super::open::Word as _;
-use super::process::{ProcessRecord, RecordedIdentity};
+use super::process::ProcessRecord;
 use super::raw::Raw;
 use super::startup::{Action, StartupState};
-use super::{limits, written};
+use super::{limits, member, written};
 
 /// `ready`, with the owner record of the lease that the runner holds. Facts U-1, U-2.
 pub fn ready(pid: i64, owner: &LeaseOwner) -> String {
@@ -72,17 +72,8 @@ struct NoteText<'a> {
     runner_process_instance_id: &'a str,
     config_file: &'a str,
     created_at: i64,
-    pid: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid_namespace_scope: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hostname: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process_start_identity: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    boot_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pidfd_inode: Option<String>,
+    #[serde(flatten)]
+    launcher: &'a ProcessRecord,
 }
 
 /// `.runstore-launch.json`: who prepares a run, and what it will have to take back.
@@ -104,37 +95,26 @@ pub struct LaunchNote {
 impl LaunchNote {
     /// The text of the file.
     pub fn text(&self) -> String {
-        let launcher = &self.launcher;
         written::pretty(&NoteText {
             version: 1,
             run_id: &self.run_id,
             runner_process_instance_id: &self.instance_id,
             config_file: &self.config_file,
             created_at: self.created_at_ms,
-            pid: launcher.pid,
-            pid_namespace_scope: launcher.pid_namespace.as_deref(),
-            hostname: launcher.host.as_deref(),
-            process_start_identity: launcher.identity.start_identity.as_deref(),
-            boot_id: launcher.identity.boot_id.as_deref(),
-            pidfd_inode: launcher.identity.pidfd_inode.map(|inode| inode.to_string()),
+            launcher: &self.launcher,
         })
     }
 
     /// Reads a note; `None` when a member that it needs is missing or has another type.
     pub fn read(doc: &Document<'_>) -> Option<Self> {
         let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
-        (doc.get("version").and_then(Raw::integer) == Some(1)).then_some(())?;
+        member::version_one(doc).ok()?;
         Some(Self {
             run_id: text("runId")?,
             instance_id: text("runnerProcessInstanceId")?,
             config_file: text("configFile")?,
             created_at_ms: doc.get("createdAt").and_then(Raw::instant_ms)?,
-            launcher: ProcessRecord {
-                pid: doc.get("pid").and_then(Raw::integer)?,
-                host: text("hostname"),
-                pid_namespace: text("pidNamespaceScope"),
-                identity: RecordedIdentity::read(doc),
-            },
+            launcher: ProcessRecord::read(doc)?,
         })
     }
 }
@@ -144,6 +124,7 @@ mod tests {
     use super::*;
     use crate::protocol::lease::WriterState;
     use crate::protocol::open::Open;
+    use crate::protocol::process::RecordedIdentity;
     use crate::protocol::startup::{
         ACTIONS_WITH_CONFIRM, LauncherFailure, LauncherStep, RunnerStep, StartupMessage,
         read_control, read_startup,

@@ -84,17 +84,8 @@ struct FirstText<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parallel_groups: Vec<GroupText>,
     steps: Vec<StepText<'a>>,
-    pid: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid_namespace_scope: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hostname: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    process_start_identity: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    boot_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pidfd_inode: Option<String>,
+    #[serde(flatten)]
+    process: &'a ProcessRecord,
     process_terminal: written::PreparedProof<'a>,
 }
 
@@ -107,7 +98,6 @@ struct StepText<'a> {
 impl FirstStatus<'_> {
     /// The text of the file.
     pub fn text(&self) -> String {
-        let process = self.process;
         written::pretty(&FirstText {
             lifecycle_artifact_version: super::limits::LIFECYCLE_VERSION,
             run_id: self.run_id,
@@ -134,12 +124,7 @@ impl FirstStatus<'_> {
                 })
                 .collect(),
             steps: self.agents.iter().map(|agent| StepText { agent, status: "pending" }).collect(),
-            pid: process.pid,
-            pid_namespace_scope: process.pid_namespace.as_deref(),
-            hostname: process.host.as_deref(),
-            process_start_identity: process.identity.start_identity.as_deref(),
-            boot_id: process.identity.boot_id.as_deref(),
-            pidfd_inode: process.identity.pidfd_inode.map(|inode| inode.to_string()),
+            process: self.process,
             process_terminal: written::PreparedProof::pending(self.run_id, self.instance_id),
         })
     }
