@@ -12,7 +12,7 @@ use runstore::protocol::config::RunnerConfig;
 use runstore::protocol::diagnose::diagnose;
 use runstore::protocol::evidence::{
     ControlFacts, FileFact, FileMeta, LeaseFact, MarkerFacts, ResultFact, RunEvidence, SlotFact,
-    StderrTail, TempFacts, Times,
+    StderrTail, TempFacts,
 };
 use runstore::protocol::lease::LeaseOwner;
 use runstore::protocol::process::{Life, Liveness};
@@ -71,11 +71,9 @@ fn evidence(choices: [u8; 8], files: &[&[u8]]) -> RunEvidence {
     let slot = fact(files.get(10), SlotOwner::read).value().cloned();
     let unsafe_thing = bit(c3, 0).then(|| ("status.json".to_owned(), "a socket".to_owned()));
     let unsafe_status = matches!(status, FileFact::Unsafe(_));
+    // Far ahead, far behind, and in the middle.
+    let now_ms = [NOW, 0, i64::from(c4) << 40, NOW + i64::from(c5) * 1000][usize::from(c4) % 4];
     RunEvidence {
-        // Far ahead, far behind, and in the middle.
-        now_ms: [NOW, 0, i64::from(c4) << 40, NOW + i64::from(c5) * 1000][usize::from(c4) % 4],
-        times: Times::default(),
-        run_id: "run-1".to_owned(),
         dir_mtime_ms: (!bit(c3, 1)).then_some(NOW - i64::from(c5) * 1000),
         dir_mode: if bit(c3, 2) { 0o777 } else { 0o700 },
         unsafe_things: unsafe_thing
@@ -96,9 +94,7 @@ fn evidence(choices: [u8; 8], files: &[&[u8]]) -> RunEvidence {
         events: files.get(6).filter(|f| !f.is_empty()).map(|f| event::summarize(f, !bit(c3, 4))),
         events_mode: 0o600,
         results: results.collect(),
-        unused_replays: Vec::new(),
         results_unread: bit(c1, 3),
-        children: Vec::new(),
         config: fact(files.get(12), |doc| Ok(RunnerConfig::read(doc))),
         output_bytes: u64::from(c6 & 1),
         has_runner_logs: bit(c6, 1),
@@ -142,13 +138,13 @@ fn evidence(choices: [u8; 8], files: &[&[u8]]) -> RunEvidence {
         pid_shared_with: if bit(c7, 6) { vec!["run-2".to_owned()] } else { Vec::new() },
         session_file_exists: [None, Some(true), Some(false)][usize::from(c2 >> 4) % 3],
         cwd_exists: bit(c3, 5).then_some(bit(c3, 6)),
-        split_root: None,
         shadowed_by: bit(c7, 7).then(|| "elsewhere".to_owned()),
         is_nested: bit(c3, 7),
         is_dm_store: bit(c1, 6),
         config_left: bit(c1, 5),
         unstable: bit(c1, 4),
         host: "host-a".to_owned(),
+        ..RunEvidence::empty("run-1".to_owned(), now_ms)
     }
 }
 

@@ -291,6 +291,55 @@ pub struct RunEvidence {
 }
 
 impl RunEvidence {
+    /// A run of which nothing was found yet: no file, no process, nothing held for it.
+    pub fn empty(run_id: String, now_ms: i64) -> Self {
+        Self {
+            now_ms,
+            times: Times::default(),
+            run_id,
+            dir_mtime_ms: None,
+            dir_mode: 0,
+            unsafe_things: Vec::new(),
+            status: FileFact::Absent,
+            candidate: FileFact::Absent,
+            proof: FileFact::Absent,
+            startup: FileFact::Absent,
+            ack: FileFact::Absent,
+            confirm: FileFact::Absent,
+            proceed: FileFact::Absent,
+            events_mode: 0,
+            events: None,
+            results: Vec::new(),
+            unused_replays: Vec::new(),
+            results_unread: false,
+            output_bytes: 0,
+            has_runner_logs: false,
+            has_protocol_files: false,
+            foreign_names: Vec::new(),
+            truncated: false,
+            stderr: None,
+            temp: TempFacts::default(),
+            control: ControlFacts::default(),
+            marker: MarkerFacts::default(),
+            slots: Vec::new(),
+            leases: Vec::new(),
+            life: Life::not_recorded(),
+            startup_life: None,
+            children: Vec::new(),
+            pid_shared_with: Vec::new(),
+            session_file_exists: None,
+            cwd_exists: None,
+            split_root: None,
+            shadowed_by: None,
+            is_nested: false,
+            is_dm_store: false,
+            config_left: false,
+            config: FileFact::Absent,
+            unstable: false,
+            host: String::new(),
+        }
+    }
+
     /// The results that may be taken for the run's own: not those that name another run or another
     /// session (`RS-RESULT-04`). What cannot be read names nobody, so it stays.
     pub fn own_results(&self) -> impl Iterator<Item = &ResultFact> {

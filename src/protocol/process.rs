@@ -181,13 +181,18 @@ impl Life {
     fn new(word: Liveness, why: impl Into<Cow<'static, str>>) -> Self {
         Self { word, why: why.into() }
     }
+
+    /// The answer where no process is named.
+    pub fn not_recorded() -> Self {
+        Self::new(Liveness::NotRecorded, "the record names no process")
+    }
 }
 
 /// Whether a probe of this record's pid on this system would mean anything; if not, the answer.
 /// Spec: RS-LIVE-02, RS-LIVE-03, RS-LIVE-04, RS-STATUS-15.
 pub fn judge_unprobed(record: &RecordedProcess<'_>, system: &SystemFacts) -> Option<Life> {
     let Some(pid) = record.pid else {
-        return Some(Life::new(Liveness::NotRecorded, "the record names no process"));
+        return Some(Life::not_recorded());
     };
     if let Some(host) = record.host.filter(|host| *host != system.host) {
         let why = format!("pid {pid} was recorded on host {host}, this is {}", system.host);

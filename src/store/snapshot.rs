@@ -21,9 +21,7 @@ use std::ops::ControlFlow;
 use crate::protocol::candidate::Candidate;
 use crate::protocol::config::RunnerConfig;
 use crate::protocol::event::{self, EventSummary};
-use crate::protocol::evidence::{
-    ControlFacts, FileFact, MarkerFacts, RunEvidence, StderrTail, TempFacts,
-};
+use crate::protocol::evidence::{FileFact, RunEvidence, StderrTail, TempFacts};
 use crate::protocol::layout::{self, RunEntry};
 use crate::protocol::process::{self, Life, Liveness, RecordedProcess};
 use crate::protocol::proof::{Proof, ProofState};
@@ -175,49 +173,15 @@ impl<H: Host> Store<'_, H> {
 
     fn blank(&self, runs: &RunsRoot<H>, run_id: String) -> RunEvidence {
         RunEvidence {
-            now_ms: self.now_ms,
             times: self.times,
             slots: self.locks.slots_of(&run_id),
             leases: self.locks.leases_of(&run_id),
-            run_id,
-            dir_mtime_ms: None,
-            dir_mode: 0,
-            unsafe_things: Vec::new(),
-            status: FileFact::Absent,
-            candidate: FileFact::Absent,
-            proof: FileFact::Absent,
-            startup: FileFact::Absent,
-            ack: FileFact::Absent,
-            confirm: FileFact::Absent,
-            proceed: FileFact::Absent,
-            events_mode: 0,
-            events: None,
-            results: Vec::new(),
-            unused_replays: Vec::new(),
             results_unread: self.results_unread,
-            output_bytes: 0,
-            has_runner_logs: false,
-            has_protocol_files: false,
-            foreign_names: Vec::new(),
-            truncated: false,
-            stderr: None,
-            temp: TempFacts::default(),
-            control: ControlFacts::default(),
-            marker: MarkerFacts::default(),
-            life: Life { word: Liveness::NotRecorded, why: "the record names no process".into() },
-            startup_life: None,
-            children: Vec::new(),
-            pid_shared_with: Vec::new(),
-            session_file_exists: None,
-            cwd_exists: None,
             split_root: runs.split.clone(),
-            shadowed_by: None,
             is_nested: runs.nested_under.is_some(),
             is_dm_store: self.is_dm,
-            config_left: false,
-            config: FileFact::Absent,
-            unstable: false,
             host: self.host.system().host.clone(),
+            ..RunEvidence::empty(run_id, self.now_ms)
         }
     }
 

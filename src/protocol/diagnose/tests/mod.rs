@@ -22,9 +22,7 @@ mod words;
 use super::super::candidate::Candidate;
 use super::super::error::DecodeError;
 use super::super::event;
-use super::super::evidence::{
-    ControlFacts, FileFact, FileMeta, MarkerFacts, ResultFact, RunEvidence, TempFacts, Times,
-};
+use super::super::evidence::{FileFact, FileMeta, MarkerFacts, ResultFact, RunEvidence, TempFacts};
 use super::super::process::{Life, Liveness};
 use super::super::proof::Proof;
 use super::super::result::{ResultPlace, ResultView};
@@ -107,49 +105,11 @@ impl Case {
     /// A directory made at `T` with nothing in it, looked at at `T`.
     fn empty() -> Self {
         let e = RunEvidence {
-            now_ms: T,
-            times: Times::default(),
-            run_id: ID.to_owned(),
             dir_mtime_ms: Some(T),
             dir_mode: 0o700,
-            unsafe_things: Vec::new(),
-            status: FileFact::Absent,
-            candidate: FileFact::Absent,
-            proof: FileFact::Absent,
-            startup: FileFact::Absent,
-            ack: FileFact::Absent,
-            confirm: FileFact::Absent,
-            proceed: FileFact::Absent,
-            events_mode: 0,
-            events: None,
-            results: Vec::new(),
-            results_unread: false,
-            unused_replays: Vec::new(),
-            output_bytes: 0,
-            has_runner_logs: false,
-            has_protocol_files: false,
-            foreign_names: Vec::new(),
-            truncated: false,
-            stderr: None,
-            temp: TempFacts::default(),
-            control: ControlFacts::default(),
-            marker: MarkerFacts::default(),
-            slots: Vec::new(),
-            leases: Vec::new(),
             life: life(Liveness::NotRecorded),
-            startup_life: None,
-            children: Vec::new(),
-            pid_shared_with: Vec::new(),
-            session_file_exists: None,
-            cwd_exists: None,
-            split_root: None,
-            shadowed_by: None,
-            is_nested: false,
-            is_dm_store: false,
-            config_left: false,
-            config: FileFact::Absent,
-            unstable: false,
             host: "h".to_owned(),
+            ..RunEvidence::empty(ID.to_owned(), T)
         };
         Self { e }
     }
