@@ -339,13 +339,13 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 /// Renders an object of a few members, each given as key and exact JSON text, in the form of every
 /// writer: two spaces, `": "`, no newline at the end. Facts W-4.
-pub fn object_text(members: &[(&str, &str)]) -> String {
+pub fn object_text(members: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
     let mut out = String::from("{");
     for (i, (key, value)) in members.iter().enumerate() {
         out.push_str(if i == 0 { "\n  " } else { ",\n  " });
-        out.push_str(&string_text(key));
+        out.push_str(&string_text(key.as_ref()));
         out.push_str(": ");
-        out.push_str(value);
+        out.push_str(value.as_ref());
     }
     out.push_str(if members.is_empty() { "}" } else { "\n}" });
     out

@@ -11,7 +11,7 @@
 use serde::Serialize;
 
 use super::candidate::{Instance, ProcessTree};
-use super::document::Document;
+use super::document::{Document, object_text};
 use super::finalize::CanonicalSession;
 use super::lease::LeaseOwner;
 use super::open::{Open, Word as _};
@@ -19,6 +19,8 @@ use super::process::{ProcessRecord, RecordedIdentity};
 use super::proof::{OBSERVER_UNAVAILABLE, Proof};
 use super::raw::Raw;
 use super::slot::SlotOwner;
+
+pub use super::document::string_text as string;
 
 /// Pretty JSON with two spaces and no newline at the end.
 pub(super) fn pretty(value: &impl Serialize) -> String {
@@ -28,11 +30,6 @@ pub(super) fn pretty(value: &impl Serialize) -> String {
 /// JSON in one line, without white space between its tokens.
 pub(super) fn compact(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain members always serialize")
-}
-
-/// Text of a JSON string.
-pub fn string(text: &str) -> String {
-    serde_json::to_string(text).expect("a string always serializes")
 }
 
 #[derive(Serialize)]
@@ -315,6 +312,8 @@ pub(super) struct PreparedProof<'a> {
     version: u8,
     state: &'a str,
     run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    child_index: Option<usize>,
     runner_process_instance_id: &'a str,
 }
 
@@ -323,12 +322,17 @@ impl<'a> PreparedProof<'a> {
         Self::of("pending", run_id, runner_process_instance_id)
     }
 
+    /// The same of one step. Facts S-41.
+    pub(super) fn pending_step(run_id: &'a str, instance_id: &'a str, step: usize) -> Self {
+        Self { child_index: Some(step), ..Self::pending(run_id, instance_id) }
+    }
+
     fn of(state: &'a str, run_id: &'a str, runner_process_instance_id: &'a str) -> Self {
         debug_assert!(
             runner_process_instance_id != OBSERVER_UNAVAILABLE,
             "the placeholder names no runner"
         );
-        Self { version: 1, state, run_id, runner_process_instance_id }
+        Self { version: 1, state, run_id, child_index: None, runner_process_instance_id }
     }
 }
 
@@ -342,50 +346,26 @@ pub fn not_started_proof(run_id: &str, instance_id: &str) -> String {
     pretty(&PreparedProof::of("not-started", run_id, instance_id))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EmptyCandidate<'a> {
-    version: u8,
-    run_id: &'a str,
-    runner_process_instance_id: &'a str,
-    writers: Nothing,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expected_writers: Option<ZeroCounts>,
-}
-
-/// An empty object.
-#[derive(Serialize)]
-struct Nothing {}
-
-/// That no step has a writer: a zero for each of so many steps, in their order.
-struct ZeroCounts(usize);
-
-impl Serialize for ZeroCounts {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map((0..self.0).map(|step| (step.to_string(), 0)))
-    }
-}
-
 /// The launcher's candidate: no writers and no counts, which proves nothing. Facts P-1.
 pub fn initial_candidate(run_id: &str, instance_id: &str) -> String {
-    empty_candidate(run_id, instance_id, None)
+    candidate_text(run_id, instance_id, NO_WRITERS, None)
 }
 
 /// The candidate of a run that was never started: for each step that there was no writer. Facts §4.8.
 pub fn failed_candidate(run_id: &str, instance_id: &str, steps: usize) -> String {
-    empty_candidate(run_id, instance_id, Some(ZeroCounts(steps)))
+    candidate(run_id, instance_id, NO_WRITERS, &zero_counts(steps))
 }
 
 /// The counts of [`failed_candidate`], for a candidate that is there already.
 pub fn zero_counts(steps: usize) -> String {
-    pretty(&ZeroCounts(steps))
+    counts(std::iter::repeat_n(0, steps))
 }
 
 /// `writers` and `expectedWriters` of the runner's own candidate: for each step that came to a result its
 /// attempts, in the order of the steps, and how many they were. Facts P-4.
 /// Spec: RS-CAND-06.
 pub fn writers(steps: &[Vec<Instance>]) -> (String, String) {
-    (pretty(&Writers(steps)), pretty(&Counts(steps)))
+    (pretty(&Writers(steps)), counts(steps.iter().map(Vec::len)))
 }
 
 struct Writers<'a>(&'a [Vec<Instance>]);
@@ -399,36 +379,30 @@ impl Serialize for Writers<'_> {
     }
 }
 
-struct Counts<'a>(&'a [Vec<Instance>]);
-
-impl Serialize for Counts<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let steps = self.0.iter().enumerate();
-        serializer.collect_map(steps.map(|(step, records)| (step.to_string(), records.len())))
-    }
-}
-
-fn empty_candidate(run_id: &str, instance_id: &str, counts: Option<ZeroCounts>) -> String {
-    pretty(&EmptyCandidate {
-        version: 1,
-        run_id,
-        runner_process_instance_id: instance_id,
-        writers: Nothing {},
-        expected_writers: counts,
-    })
+/// How many writers each step has, in the order of the steps.
+fn counts(of_steps: impl Iterator<Item = usize>) -> String {
+    let steps = of_steps.enumerate();
+    let members: Vec<_> = steps.map(|(step, n)| (step.to_string(), n.to_string())).collect();
+    object_text(&members)
 }
 
 /// A whole candidate of a runner without a session, with the texts of its writers and counts.
 pub fn candidate(run_id: &str, instance_id: &str, writers: &str, counts: &str) -> String {
-    let empty = Document::parse("{}").expect("an object");
-    let members = [
+    candidate_text(run_id, instance_id, writers, Some(counts))
+}
+
+/// The `writers` of a candidate before its runner recorded any.
+const NO_WRITERS: &str = "{}";
+
+fn candidate_text(run_id: &str, instance_id: &str, writers: &str, counts: Option<&str>) -> String {
+    let mut members = vec![
         ("version", "1".to_owned()),
         ("runId", string(run_id)),
         ("runnerProcessInstanceId", string(instance_id)),
         ("writers", indented(writers, 2)),
-        ("expectedWriters", indented(counts, 2)),
     ];
-    rebuilt(&empty, &[], &members)
+    members.extend(counts.map(|counts| ("expectedWriters", indented(counts, 2))));
+    object_text(&members)
 }
 
 /// The event that tells of a proof, as one line without its newline. Facts §3.8.
@@ -522,9 +496,7 @@ pub fn rebuilt(doc: &Document<'_>, without: &[&str], set: &[(&str, String)]) -> 
             None => members.push(((*key).to_owned(), text.clone())),
         }
     }
-    let lines: Vec<_> =
-        members.iter().map(|(key, text)| format!("  {}: {text}", string(key))).collect();
-    format!("{{\n{}\n}}", lines.join(",\n"))
+    object_text(&members)
 }
 
 #[cfg(test)]
@@ -617,6 +589,20 @@ mod tests {
         let first = initial_candidate("r", "i");
         let read = Candidate::read(&Document::parse(&first).expect("JSON")).expect("valid");
         assert!(!read.has_counts(), "the launcher's candidate says nothing");
+        let failed = failed_candidate("r", "i", 2);
+        let lines = [
+            "{",
+            r#"  "version": 1,"#,
+            r#"  "runId": "r","#,
+            r#"  "runnerProcessInstanceId": "i","#,
+            r#"  "writers": {},"#,
+            r#"  "expectedWriters": {"#,
+            r#"    "0": 0,"#,
+            r#"    "1": 0"#,
+            "  }",
+            "}",
+        ];
+        assert_eq!(failed, lines.join("\n"));
     }
 
     #[test]

@@ -146,7 +146,6 @@ impl ConfigText<'_> {
         if let Some(id) = self.parent_session_id {
             members.push(("parentSessionId", string_text(id)));
         }
-        let members: Vec<_> = members.iter().map(|(key, text)| (*key, text.as_str())).collect();
         Ok(super::written::indented(&object_text(&members), 2))
     }
 }
@@ -259,7 +258,6 @@ fn with_more(
         parts(key, text)?;
         members.push((key, (*text).to_owned()));
     }
-    let members: Vec<_> = members.iter().map(|(key, text)| (*key, text.as_str())).collect();
     let text = object_text(&members);
     let bytes = text.len() as u64;
     if bytes > limit_bytes { Err(DecodeError::TooLarge { bytes, limit_bytes }) } else { Ok(text) }

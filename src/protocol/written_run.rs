@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::limits::LIFECYCLE_VERSION;
 use super::open::Word as _;
 use super::state::{RunMode, RunState, StepState};
-use super::written::{pretty, string};
+use super::written::{PreparedProof, indented, pretty, string};
 
 /// One step, as its runner knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,17 +73,7 @@ struct StepText<'a> {
     stopped: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
-    process_terminal: PendingStep<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PendingStep<'a> {
-    version: u8,
-    state: &'a str,
-    run_id: &'a str,
-    child_index: usize,
-    runner_process_instance_id: &'a str,
+    process_terminal: PreparedProof<'a>,
 }
 
 /// The member `steps` of a status, moved to its place. Every step is pending for a proof (facts S-41).
@@ -93,7 +83,7 @@ pub fn steps(accounts: &[StepAccount], run_id: &str, instance_id: &str) -> Strin
         .enumerate()
         .map(|(at, step)| step_text(step, run_id, instance_id, at))
         .collect();
-    super::written::indented(&pretty(&texts), 2)
+    indented(&pretty(&texts), 2)
 }
 
 fn step_text<'a>(
@@ -113,13 +103,7 @@ fn step_text<'a>(
         timed_out: step.timed_out.then_some(true),
         stopped: (step.state == StepState::Stopped).then_some(true),
         error: step.error.as_deref(),
-        process_terminal: PendingStep {
-            version: 1,
-            state: "pending",
-            run_id,
-            child_index: at,
-            runner_process_instance_id: instance_id,
-        },
+        process_terminal: PreparedProof::pending_step(run_id, instance_id, at),
     }
 }
 
