@@ -96,16 +96,8 @@ impl FinalizeDecision {
 
 /// Decides how a run is finalised. Facts §5.5.
 pub fn decide(evidence: &FinalizeEvidence<'_>) -> FinalizeDecision {
-    if let Some(existing) = evidence.existing {
-        let row = match existing.state {
-            ProofState::Observed => Some("F-1"),
-            ProofState::Unknown => Some("F-2"),
-            ProofState::Pending | ProofState::NotStarted => None,
-        };
-        if let Some(row) = row {
-            let proof = existing.clone();
-            return FinalizeDecision { row, proof, canonical_session: None, write: false };
-        }
+    if let Some(decision) = settled(evidence.existing) {
+        return decision;
     }
     let candidate = match evidence.candidate {
         CandidateFound::Missing => {
@@ -129,16 +121,23 @@ pub fn decide_unobserved(
     instance_id: &str,
     existing: Option<&Proof>,
 ) -> FinalizeDecision {
-    let last =
-        existing.filter(|proof| matches!(proof.state, ProofState::Observed | ProofState::Unknown));
-    let (row, write) = match last.map(|proof| proof.state) {
-        Some(ProofState::Observed) => ("F-1", false),
-        Some(_) => ("F-2", false),
-        None => ("unobserved", true),
+    settled(existing).unwrap_or_else(|| FinalizeDecision {
+        row: "unobserved",
+        proof: Proof::unknown(run_id, instance_id, ProofReason::ObserverUnavailable),
+        canonical_session: None,
+        write: true,
+    })
+}
+
+/// The rows F-1 and F-2: a final proof stays.
+fn settled(existing: Option<&Proof>) -> Option<FinalizeDecision> {
+    let proof = existing?;
+    let row = match proof.state {
+        ProofState::Observed => "F-1",
+        ProofState::Unknown => "F-2",
+        ProofState::Pending | ProofState::NotStarted => return None,
     };
-    let unknown = || Proof::unknown(run_id, instance_id, ProofReason::ObserverUnavailable);
-    let proof = last.cloned().unwrap_or_else(unknown);
-    FinalizeDecision { row, proof, canonical_session: None, write }
+    Some(FinalizeDecision { row, proof: proof.clone(), canonical_session: None, write: false })
 }
 
 /// The first row between F-5 and F-13 that stands against an observed end.
