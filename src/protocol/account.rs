@@ -4,8 +4,7 @@
 //! stands in for may still tell its own, and nobody else may. Spec: RS-RMW-06; facts T-13, T-14,
 //! CW-53.
 
-use super::open::Open;
-use super::proof::{OBSERVER_UNAVAILABLE, Proof, ProofReason};
+use super::proof::Proof;
 use super::state::RunState;
 use super::status::StatusView;
 
@@ -69,20 +68,12 @@ impl<'a> Recorded<'a> {
     /// The account of a status. `beside` is the instance that the files beside it name: a repairer
     /// writes a placeholder over the one in the status (facts Q-22).
     pub fn of(status: &'a StatusView, beside: Option<&'a str>) -> Self {
-        let overlay = status.overlay.as_ref().and_then(|read| read.as_ref().ok());
         Self {
             state: status.known_state(),
-            repaired: overlay.is_some_and(is_of_a_repairer),
+            repaired: status.valid_overlay().is_some_and(Proof::is_of_a_repairer),
             instance: status.overlay_instance().or(beside),
         }
     }
-}
-
-/// Whether a repairer put this proof into a status. Facts.
-fn is_of_a_repairer(proof: &Proof) -> bool {
-    let repair = [ProofReason::StaleRepair, ProofReason::ObserverUnavailable];
-    proof.instance_id == OBSERVER_UNAVAILABLE
-        || proof.reason.as_ref().and_then(Open::known).is_some_and(|why| repair.contains(&why))
 }
 
 /// Why an account is refused.

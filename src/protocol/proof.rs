@@ -294,6 +294,13 @@ impl Proof {
         Ok(())
     }
 
+    /// Whether a repairer put this proof into a status. Facts.
+    pub(super) fn is_of_a_repairer(&self) -> bool {
+        let repair = [ProofReason::StaleRepair, ProofReason::ObserverUnavailable];
+        self.instance_id == OBSERVER_UNAVAILABLE
+            || self.reason.as_ref().and_then(Open::known).is_some_and(|why| repair.contains(&why))
+    }
+
     /// The first runner among the instances, which is the one that counts.
     pub fn runner(&self) -> Option<&Instance> {
         self.instances.iter().find(|instance| instance.kind == InstanceKind::Runner)

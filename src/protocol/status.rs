@@ -376,10 +376,15 @@ impl StatusView {
             .or_else(|| self.steps.iter().rev().find_map(|s| s.session_file.as_deref()))
     }
 
+    /// The overlay, when it reads.
+    pub fn valid_overlay(&self) -> Option<&Proof> {
+        self.overlay.as_ref()?.as_ref().ok()
+    }
+
     /// The runner instance named by the overlay, unless it is a repairer's placeholder.
     /// Spec: RS-STATUS-16.
     pub fn overlay_instance(&self) -> Option<&str> {
-        let proof = self.overlay.as_ref()?.as_ref().ok()?;
+        let proof = self.valid_overlay()?;
         (proof.instance_id != super::proof::OBSERVER_UNAVAILABLE).then_some(&*proof.instance_id)
     }
 }

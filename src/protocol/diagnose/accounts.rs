@@ -3,10 +3,11 @@
 //! A run's outcome may be told by its status, by a result, and by a completion event. Each of them
 //! outlives the others in some crash, and each can be a repairer's word instead of the runner's.
 
+use super::super::proof::Proof;
 use super::super::result::ResultPlace;
 use super::super::state::RunState;
+use super::super::status::StatusView;
 use super::{RunEvidence, status};
-use crate::protocol::proof::OBSERVER_UNAVAILABLE;
 
 /// Which record tells an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +53,7 @@ pub(super) fn status_is_repaired(e: &RunEvidence) -> bool {
 }
 
 fn overlay_is_repaired(e: &RunEvidence) -> bool {
-    let overlay = status(e).and_then(|s| s.overlay.as_ref()).and_then(|o| o.as_ref().ok());
-    overlay.is_some_and(|p| {
-        let reason = p.reason.as_ref().map(crate::protocol::Open::as_str);
-        p.instance_id == OBSERVER_UNAVAILABLE
-            || matches!(reason, Some("stale-repair" | "observer-unavailable"))
-    })
+    status(e).and_then(StatusView::valid_overlay).is_some_and(Proof::is_of_a_repairer)
 }
 
 /// Every account of a final outcome. `paused` is none: a later account may rightly follow it.

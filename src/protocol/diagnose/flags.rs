@@ -5,6 +5,7 @@ use super::super::limits;
 use super::super::process::Liveness;
 use super::super::result::ResultPlace;
 use super::super::state::RunState;
+use super::super::status::StatusView;
 use super::accounts::{self, Account};
 use super::{
     FileFact, Flag, Grade, Notes, ProofSummary, Ruling, RunEvidence, Verdict, finding, has_begun,
@@ -25,7 +26,7 @@ pub(super) fn collect(
     from_proof(e, proof, notes);
     from_startup(e, notes);
     from_results(e, proof, ruling, notes);
-    from_accounts(e, ruling, accounts, notes);
+    from_accounts(ruling, accounts, notes);
     from_events(e, ruling, notes);
     from_stderr(e, ruling, notes);
     from_leftovers(e, ruling, notes);
@@ -190,8 +191,8 @@ fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
         }
         _ => {}
     }
-    let overlay = status(e).and_then(|s| s.overlay.as_ref());
-    if let (Some(sidecar), Some(Ok(overlay))) = (e.proof.value(), overlay)
+    let overlay = status(e).and_then(StatusView::valid_overlay);
+    if let (Some(sidecar), Some(overlay)) = (e.proof.value(), overlay)
         && sidecar.state != overlay.state
     {
         let text = format!(
@@ -336,7 +337,7 @@ fn undeliverable(
     notes.find(&finding::RESULT_UNDELIVERABLE, why, file);
 }
 
-fn from_accounts(e: &RunEvidence, ruling: &Ruling, accounts: &[Account], notes: &mut Notes) {
+fn from_accounts(ruling: &Ruling, accounts: &[Account], notes: &mut Notes) {
     if ruling.verdict != Verdict::Conflict {
         return;
     }
@@ -345,7 +346,6 @@ fn from_accounts(e: &RunEvidence, ruling: &Ruling, accounts: &[Account], notes: 
         let text = format!("{} tells the outcome {}{by}", account.source.as_str(), account.outcome);
         notes.say(Grade::Claimed, text, Some(&account.file), account.at_ms);
     }
-    let _ = e;
 }
 
 fn from_events(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
@@ -445,7 +445,7 @@ fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
 
 /// Spec: RS-INDEX-05, RS-FLAG-17, RS-FLAG-18.
 fn from_index(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
-    let Some(state) = status(e).and_then(super::super::status::StatusView::known_state) else {
+    let Some(state) = status(e).and_then(StatusView::known_state) else {
         return;
     };
     match e.marker.marker_mtime_ms {
@@ -498,8 +498,7 @@ fn from_place(e: &RunEvidence, notes: &mut Notes) {
     }
 }
 
-/// The first part of a text, at a character boundary.
-/// A text of at most so many characters.
+/// The first characters of a text, at most so many; a cut is shown.
 pub(super) fn clip(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.to_owned(),

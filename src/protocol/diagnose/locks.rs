@@ -14,9 +14,9 @@ use super::{Flag, Grade, Notes, Ruling, RunEvidence, Verdict, finding, proofs, s
 pub(super) fn from_locks(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     for lease in &e.leases {
         let at = Some(lease.owner.updated_at_ms);
+        notes.flag(Flag::LeaseHeld);
         match &lease.held_because {
             Some(why) => {
-                notes.flag(Flag::LeaseHeld);
                 notes.say(
                     Grade::Claimed,
                     format_args!("a session lease is held: {why}"),
@@ -25,7 +25,6 @@ pub(super) fn from_locks(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
                 );
             }
             None => {
-                notes.flag(Flag::LeaseHeld);
                 let text = "its lease outlived its owner and may be reclaimed";
                 notes.find(&finding::LEASE_STALE, text, Some(&lease.path));
             }
@@ -64,7 +63,7 @@ pub fn slot_verdict(e: &RunEvidence, owner: &SlotOwner) -> SlotVerdict {
         #[expect(clippy::cast_precision_loss, reason = "a pid is far below 2^53")]
         pid: s.pid.filter(|p| *p > 0).map(|p| p as f64),
         error: s.error.as_deref(),
-        overlay: s.overlay.as_ref().and_then(|o| o.as_ref().ok()),
+        overlay: s.valid_overlay(),
         last_activity_ms: s.last_activity_ms.or(s.last_update_ms).or(s.ended_at_ms),
     });
     // The slot names the instance that it waits for; a proof of another one frees nothing.

@@ -91,6 +91,10 @@ impl Ruling {
         Self { verdict, stage: None, preferred: None, because: because.into() }
     }
 
+    fn conflict(because: impl Into<String>, preferred: Source) -> Self {
+        Self { preferred: Some(preferred.as_str()), ..Self::new(Verdict::Conflict, because) }
+    }
+
     fn at(mut self, stage: Stage) -> Self {
         self.stage = Some(stage);
         self

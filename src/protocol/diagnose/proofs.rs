@@ -2,6 +2,7 @@
 
 use super::super::Word as _;
 use super::super::proof::{Proof, ProofState};
+use super::super::status::StatusView;
 use super::{FileFact, ProofSummary, RunEvidence, status};
 use crate::protocol::Open;
 
@@ -94,7 +95,7 @@ pub(super) fn may_still_come(e: &RunEvidence, proof: &ProofSummary) -> bool {
     // A repairer's overlay is its word that nobody observes any more, while the sidecar of the dead
     // observer stays pending for ever.
     let given_up = status(e)
-        .and_then(|s| s.overlay.as_ref())
-        .is_some_and(|o| o.as_ref().is_ok_and(|p| p.state == ProofState::Unknown));
+        .and_then(StatusView::valid_overlay)
+        .is_some_and(|p| p.state == ProofState::Unknown);
     matches!(proof.state, "pending" | "missing") && sidecar_pending && !given_up
 }

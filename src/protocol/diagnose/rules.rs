@@ -87,9 +87,7 @@ fn conflict(
         let because =
             format!("{} says {}, {} says {}", one.file, one.outcome, other.file, other.outcome);
         notes.find(&finding::OUTCOMES_DISAGREE, &because, None);
-        let mut ruling = Ruling::new(Verdict::Conflict, because);
-        ruling.preferred = Some(preferred.as_str());
-        return Some(ruling);
+        return Some(Ruling::conflict(because, preferred));
     }
     // The log tells the end and nothing else does: the status was lost on the way. A result that
     // cannot be read tells nothing either.
@@ -98,21 +96,14 @@ fn conflict(
     if state.is_active() && told_by_log && no_result && e.life.word.is_gone() {
         let because = format!("status.json says {state}, events.jsonl says the run completed");
         notes.find(&finding::LOG_AHEAD_OF_STATUS, &because, Some("events.jsonl"));
-        let mut ruling = Ruling::new(Verdict::Conflict, because);
-        ruling.preferred = Some(Source::Events.as_str());
-        return Some(ruling);
+        return Some(Ruling::conflict(because, Source::Events));
     }
     // Run-level `not-started` beside a success: one of them is about another process.
-    let not_started = s
-        .overlay
-        .as_ref()
-        .is_some_and(|o| o.as_ref().is_ok_and(|p| p.state == ProofState::NotStarted));
+    let not_started = s.valid_overlay().is_some_and(|p| p.state == ProofState::NotStarted);
     if state == RunState::Complete && not_started {
         let because = "status.json says complete, its proof says the runner never started";
         notes.find(&finding::OUTCOMES_DISAGREE, because, Some("status.json"));
-        let mut ruling = Ruling::new(Verdict::Conflict, because);
-        ruling.preferred = Some(Source::Status.as_str());
-        return Some(ruling);
+        return Some(Ruling::conflict(because, Source::Status));
     }
     None
 }
@@ -237,8 +228,7 @@ pub(super) fn is_failed_start(e: &RunEvidence) -> bool {
         && s.error.is_some()
         && (s.steps.is_empty() || s.all_steps_pending());
     let not_started = |p: &super::super::proof::Proof| p.state == ProofState::NotStarted;
-    let said = s.overlay.as_ref().is_some_and(|o| o.as_ref().is_ok_and(not_started))
-        || e.proof.value().is_some_and(not_started);
+    let said = [s.valid_overlay(), e.proof.value()].into_iter().flatten().any(not_started);
     untouched || said
 }
 

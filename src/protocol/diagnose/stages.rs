@@ -1,6 +1,7 @@
 //! How far did the launch come? Spec: RS-START-*, facts §4.
 
 use super::super::Open;
+use super::super::layout;
 use super::super::startup::StartupState;
 use super::{FileFact, RunEvidence, Stage, has_begun, status};
 
@@ -84,7 +85,6 @@ pub(super) fn damaged(e: &RunEvidence) -> Vec<(&'static str, String)> {
             _ => None,
         }
     }
-    use super::super::layout;
     let files = [
         (layout::STARTUP, error(&e.startup)),
         (layout::STARTUP_ACK, error(&e.ack)),
