@@ -14,8 +14,6 @@
 //! Not promised: that the keys of `writers` are step numbers. The existing readers do not check
 //! this, so such a key is kept. Unknown members are left out of the view; the file keeps them.
 
-use std::borrow::Cow;
-
 use std::fmt;
 
 use super::document::{Document, Lookup};
@@ -96,10 +94,10 @@ impl Instance {
         ]);
         let at = |key: &str| format!("{member}.{key}");
         let fail = |key: &str, expected| DecodeError::member(at(key), expected);
-        let kind = text(&doc, "kind")
+        let kind = member::text(&doc, "kind")
             .and_then(|word| InstanceKind::from_word(&word))
             .ok_or_else(|| fail("kind", "runner, pi-writer or dm-writer"))?;
-        let id = text(&doc, "processInstanceId")
+        let id = member::text(&doc, "processInstanceId")
             .filter(|id| !id.is_empty())
             .ok_or_else(|| fail("processInstanceId", "a non-empty string"))?;
         let close_observed_at_ms = doc
@@ -162,9 +160,9 @@ impl ProcessTree {
             "diagnostic",
         ]);
         let fail = |key: &str, expected| DecodeError::member(format!("{member}.{key}"), expected);
-        match text(&doc, "state").as_deref() {
+        match member::text(&doc, "state").as_deref() {
             Some("observed") => {
-                if text(&doc, "mechanism").as_deref() != Some("posix-process-group") {
+                if member::text(&doc, "mechanism").as_deref() != Some("posix-process-group") {
                     return Err(fail("mechanism", "posix-process-group"));
                 }
                 let process_group_id = doc
@@ -181,7 +179,7 @@ impl ProcessTree {
             Some("unknown") => {
                 const REASONS: [&str; 3] =
                     ["unsupported-platform", "signal-failed", "verification-failed"];
-                let reason = text(&doc, "reason")
+                let reason = member::text(&doc, "reason")
                     .filter(|word| REASONS.contains(&word.as_ref()))
                     .ok_or_else(|| fail("reason", "a known reason"))?
                     .into_owned();
@@ -364,10 +362,6 @@ fn in_index_order<'a>(by_index: &Document<'a>) -> Vec<(String, Raw<'a>)> {
 /// The index that a key spells in plain decimal.
 fn index_of(key: &str) -> Option<u32> {
     key.parse::<u32>().ok().filter(|index| index.to_string() == key)
-}
-
-fn text<'a>(doc: &impl Lookup<'a>, key: &str) -> Option<Cow<'a, str>> {
-    doc.get(key).and_then(Raw::string)
 }
 
 #[cfg(test)]

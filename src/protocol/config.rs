@@ -10,6 +10,7 @@
 
 use super::document::Document;
 use super::error::DecodeError;
+use super::member;
 use super::raw::{Kind, Raw};
 use super::written_status::StepGroup;
 
@@ -77,7 +78,7 @@ pub struct RunnerConfig {
 impl RunnerConfig {
     /// Reads a configuration.
     pub fn read(doc: &Document<'_>) -> Self {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let text = |key: &str| member::loose_string(doc, key);
         let object = |key: &str| doc.get(key).and_then(Raw::object);
         Self {
             id: text("id"),
@@ -107,7 +108,7 @@ fn launch(doc: &Document<'_>) -> Option<Launch> {
     match (token, lease) {
         (Some(token), None) => Some(Launch::Fresh { token }),
         (None, Some(lease)) => {
-            let text = |key: &str| lease.get(key).and_then(Raw::string).map(Into::into);
+            let text = |key: &str| member::loose_string(&lease, key);
             Some(Launch::Revival {
                 session_file: text("sessionFile"),
                 run_id: text("runId"),

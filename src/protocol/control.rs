@@ -13,6 +13,7 @@
 use super::document::Document;
 use super::error::DecodeError;
 use super::layout;
+use super::member;
 use super::open::{Open, words};
 use super::raw::Raw;
 
@@ -93,7 +94,7 @@ pub struct Interrupt {
 impl Interrupt {
     /// Reads what there is.
     pub fn read(doc: &Document<'_>) -> Self {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(Into::into);
+        let text = |key: &str| member::loose_string(doc, key);
         let at_ms = doc.get("ts").and_then(Raw::instant_ms);
         Self { at_ms, source: text("source"), reason: text("reason") }
     }
@@ -173,9 +174,7 @@ impl SteerRequest {
     pub fn read(doc: &Document<'_>) -> Result<Self, DecodeError> {
         of_type(doc, "steer")?;
         let short = |text: &String| text.encode_utf16().count() <= ID_MAX_CHARS;
-        let id = doc
-            .get("id")
-            .and_then(string)
+        let id = member::loose_string(doc, "id")
             .filter(|id| !id.is_empty() && !id.contains(char::is_whitespace) && short(id))
             .ok_or_else(|| DecodeError::member("id", "a short string without white space"))?;
         let at_ms = doc
@@ -220,8 +219,8 @@ impl AppendRequest {
     /// # Errors
     /// [`DecodeError::Member`] naming the first member that is missing or wrong.
     pub fn read(doc: &Document<'_>) -> Result<Self, DecodeError> {
-        let id = super::member::filled_string(doc, "id")?;
-        let created_at_ms = super::member::instant_ms(doc, "createdAt")?;
+        let id = member::filled_string(doc, "id")?;
+        let created_at_ms = member::instant_ms(doc, "createdAt")?;
         let steps = doc.get("steps").and_then(Raw::array);
         let steps = steps.ok_or_else(|| DecodeError::member("steps", "an array"))?.len();
         Ok(Self { id, created_at_ms, steps })
@@ -243,9 +242,9 @@ impl InboxClosed {
     /// # Errors
     /// [`DecodeError::Member`] naming the first member that is missing or wrong.
     pub fn read(doc: &Document<'_>) -> Result<Self, DecodeError> {
-        super::member::version_one(doc)?;
-        let closed_at_ms = super::member::instant_ms(doc, "closedAt")?;
-        Ok(Self { closed_at_ms, state: doc.get("state").and_then(string) })
+        member::version_one(doc)?;
+        let closed_at_ms = member::instant_ms(doc, "closedAt")?;
+        Ok(Self { closed_at_ms, state: member::loose_string(doc, "state") })
     }
 }
 

@@ -10,6 +10,7 @@
 
 use super::Word as _;
 use super::document::Document;
+use super::member;
 use super::raw::Raw;
 use super::state::RunState;
 
@@ -102,7 +103,7 @@ pub fn summarize(bytes: &[u8], from_start: bool) -> EventSummary {
 
 fn read_line(text: &[u8], line: Option<u64>) -> Option<Event> {
     let doc = Document::from_bytes(text).ok()?;
-    let text_of = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+    let text_of = |key: &str| member::loose_string(&doc, key);
     Some(Event {
         kind: text_of("type").unwrap_or_default(),
         at_ms: doc.get("ts").or_else(|| doc.get("observedAt")).and_then(Raw::instant_ms),
@@ -125,7 +126,7 @@ impl EventSummary {
             "subagent.run.completed" | "subagent.workflow.completed" => {
                 let status = Document::from_bytes(text)
                     .ok()
-                    .and_then(|d| Some(d.get("status")?.string()?.into_owned()));
+                    .and_then(|d| member::loose_string(&d, "status"));
                 self.completed.push((status.unwrap_or_default(), event.at_ms));
                 self.begun = true;
             }

@@ -8,7 +8,6 @@
 use super::document::Document;
 use super::error::DecodeError;
 use super::member;
-use super::raw::Raw;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ impl ResultIndexEntry {
             return Err(DecodeError::member("file", "a base name that ends in .json"));
         }
         let written_at_ms = member::instant_ms(doc, "writtenAt")?;
-        let async_dir = doc.get("asyncDir").and_then(Raw::string).map(Into::into);
+        let async_dir = member::loose_string(doc, "asyncDir");
         Ok(Self { run_id, session_id, file, written_at_ms, async_dir })
     }
 }

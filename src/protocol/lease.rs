@@ -115,10 +115,7 @@ impl LeaseOwner {
             boot_id: identity.boot_id,
             pidfd_inode: identity.pidfd_inode,
             // No other reader looks at it, so a wrong type is as good as none.
-            pid_namespace: doc
-                .get("pidNamespaceScope")
-                .and_then(Raw::string)
-                .map(std::borrow::Cow::into_owned),
+            pid_namespace: member::loose_string(doc, "pidNamespaceScope"),
         })
     }
 }

@@ -5,6 +5,8 @@
 //! required, and what a missing one means, is said by the caller. A string here may be empty unless
 //! the name of the helper says otherwise.
 
+use std::borrow::Cow;
+
 use super::document::Lookup;
 use super::error::DecodeError;
 use super::raw::Raw;
@@ -14,6 +16,16 @@ use super::raw::Raw;
 pub(super) fn version_one<'a>(doc: &impl Lookup<'a>) -> Result<(), DecodeError> {
     let one = doc.get("version").and_then(Raw::number) == Some(1.0);
     one.then_some(()).ok_or_else(|| DecodeError::member("version", "the number 1"))
+}
+
+/// A string; a member of another type reads as absent.
+pub(super) fn text<'a>(doc: &impl Lookup<'a>, key: &str) -> Option<Cow<'a, str>> {
+    doc.get(key)?.string()
+}
+
+/// The same, for a view that outlives the document.
+pub(super) fn loose_string<'a>(doc: &impl Lookup<'a>, key: &str) -> Option<String> {
+    text(doc, key).map(Cow::into_owned)
 }
 
 /// A required string.

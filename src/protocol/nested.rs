@@ -268,7 +268,7 @@ impl NestedEvent {
         let mut child = Summary::read(child)?;
         // The event names the parent once more, for summaries that were clipped.
         if child.parent_run_id.is_none() {
-            child.parent_run_id = doc.get("parentRunId").and_then(Raw::string).map(Into::into);
+            child.parent_run_id = member::loose_string(doc, "parentRunId");
         }
         Ok(Self::Child { kind, at_ms, child: Box::new(child) })
     }

@@ -86,7 +86,7 @@ impl Summary {
 
     fn read_at(raw: Raw<'_>, depth: usize) -> Result<Self, DecodeError> {
         let doc = raw.object().ok_or_else(|| DecodeError::member("child", "an object"))?;
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let text = |key: &str| member::loose_string(&doc, key);
         let at = |key: &str| doc.get(key).and_then(Raw::instant_ms);
         let id = text("id")
             .filter(|id| check_id(id).is_ok())
@@ -135,8 +135,8 @@ impl Summary {
 
 fn step(raw: Raw<'_>) -> (Option<String>, Option<Open<StepState>>) {
     let Some(doc) = raw.object() else { return (None, None) };
-    let text = |key: &str| doc.get(key).and_then(Raw::string);
-    (text("agent").map(Into::into), text("status").map(|word| Open::read(&word)))
+    let state = member::text(&doc, "status").map(|word| Open::read(&word));
+    (member::loose_string(&doc, "agent"), state)
 }
 
 /// What `registry.json` says.

@@ -15,6 +15,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::document::{Document, Lookup};
 use super::limits;
+use super::member;
 use super::open::words;
 use super::raw::Raw;
 
@@ -67,18 +68,16 @@ impl RecordedIdentity {
 
     pub(super) fn of<'a>(doc: &impl Lookup<'a>) -> Self {
         let nested = doc.get("runnerIdentity").and_then(Raw::object);
-        let member = |key: &str| nested.as_ref().map_or_else(|| doc.get(key), |own| own.get(key));
-        let text = |key: &str| member(key).and_then(Raw::string).map(Cow::into_owned);
+        let own = |key: &str| nested.as_ref().map_or_else(|| doc.get(key), |own| own.get(key));
+        let text = |key: &str| own(key).and_then(Raw::string).map(Cow::into_owned);
         let start = text("startIdentity").or_else(|| text("processStartIdentity"));
         // An inode may exceed 2^53, so it is written as text; small ones may come as numbers.
-        let pidfd_inode = member("pidfdInode").and_then(|raw| match raw.string() {
+        let pidfd_inode = own("pidfdInode").and_then(|raw| match raw.string() {
             Some(digits) => digits.parse().ok(),
             None => raw.integer().and_then(|n| u64::try_from(n).ok()),
         });
         Self {
-            start_identity: start.or_else(|| {
-                doc.get("processStartIdentity").and_then(Raw::string).map(Cow::into_owned)
-            }),
+            start_identity: start.or_else(|| member::loose_string(doc, "processStartIdentity")),
             boot_id: text("bootId"),
             pidfd_inode,
         }
@@ -343,7 +342,7 @@ impl ProcessRecord {
     /// Reads the members of [`ProcessRecord::members`]; `None` without a whole number as pid. Any other
     /// member of a wrong type reads as absent.
     pub fn read(doc: &Document<'_>) -> Option<Self> {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(Cow::into_owned);
+        let text = |key: &str| member::loose_string(doc, key);
         Some(Self {
             pid: doc.get("pid").and_then(Raw::integer)?,
             host: text("hostname"),

@@ -14,8 +14,6 @@
 //!
 //! Not promised: that an `observed` proof is true. It is a claim of its writer, well formed.
 
-use std::borrow::Cow;
-
 use super::candidate::{Instance, InstanceKind};
 use super::document::{Document, Lookup};
 use super::error::DecodeError;
@@ -174,9 +172,9 @@ impl Proof {
         let mut proof = Self::read_header(doc)?;
         proof.child_index = doc.get("childIndex").and_then(member::whole_number);
         proof.observed_at_ms = doc.get("observedAt").and_then(member::finite_ms);
-        proof.diagnostic = text(doc, "diagnostic").map(Cow::into_owned);
-        proof.reason = text(doc, "reason").map(|word| Open::read(&word));
-        proof.exit_evidence = text(doc, "exitEvidence").map(|word| Open::read(&word));
+        proof.diagnostic = member::loose_string(doc, "diagnostic");
+        proof.reason = member::text(doc, "reason").map(|word| Open::read(&word));
+        proof.exit_evidence = member::text(doc, "exitEvidence").map(|word| Open::read(&word));
         let instances = doc.get("instances");
         if let Some(raw) = instances {
             let records =
@@ -214,7 +212,7 @@ impl Proof {
 
     fn read_header<'a>(doc: &impl Lookup<'a>) -> Result<Self, DecodeError> {
         member::version_one(doc)?;
-        let state = text(doc, "state").and_then(|word| ProofState::from_word(&word));
+        let state = member::text(doc, "state").and_then(|word| ProofState::from_word(&word));
         let expected = "pending, observed, unknown or not-started";
         let state = state.ok_or_else(|| DecodeError::member("state", expected))?;
         let run_id = member::filled_string(doc, "runId")?;
@@ -305,10 +303,6 @@ impl Proof {
     pub fn runner(&self) -> Option<&Instance> {
         self.instances.iter().find(|instance| instance.kind == InstanceKind::Runner)
     }
-}
-
-fn text<'a>(doc: &impl Lookup<'a>, key: &str) -> Option<Cow<'a, str>> {
-    doc.get(key)?.string()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 use super::document::Document;
 use super::error::DecodeError;
+use super::member;
 use super::raw::{Kind, Raw};
 
 /// What a descriptor says, as far as it decides anything. A wrong type reads as absent.
@@ -44,7 +45,7 @@ const BOOLEANS: [&str; 3] = ["inheritProjectContext", "inheritSkills", "share"];
 impl RecoveryDescriptor {
     /// Reads a descriptor.
     pub fn read(doc: &Document<'_>) -> Self {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let text = |key: &str| member::loose_string(doc, key);
         Self {
             version: doc.get("version").and_then(Raw::integer),
             source_run_id: text("sourceRunId"),

@@ -6,6 +6,7 @@
 
 use super::Word as _;
 use super::document::Document;
+use super::member;
 use super::open::words;
 use super::raw::{Kind, Raw};
 use super::state::RunState;
@@ -70,7 +71,7 @@ impl ResultView {
     /// Reads what a list of results shows: everything but [`ResultView::has_output`], for which all
     /// children, and so most of a large payload, would have to be gone through.
     pub fn read_listed(doc: &Document<'_>) -> Self {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let text = |key: &str| member::loose_string(doc, key);
         Self {
             run_id: text("runId").or_else(|| text("id")),
             session_id: text("sessionId").filter(|s| !s.is_empty()),

@@ -107,7 +107,7 @@ impl LaunchNote {
 
     /// Reads a note; `None` when a member that it needs is missing or has another type.
     pub fn read(doc: &Document<'_>) -> Option<Self> {
-        let text = |key: &str| doc.get(key).and_then(Raw::string).map(std::borrow::Cow::into_owned);
+        let text = |key: &str| member::loose_string(doc, key);
         member::version_one(doc).ok()?;
         Some(Self {
             run_id: text("runId")?,
