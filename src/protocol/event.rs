@@ -31,7 +31,7 @@ pub struct Event {
 /// Spec: RS-EVENT-05, RS-EVENT-06, RS-EVENT-07.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventSummary {
-    /// Number of lines that are objects with a `type`.
+    /// Number of lines that are JSON objects.
     pub events: u64,
     /// The last few events of the run's own life (`subagent.…`), oldest first.
     pub last: Vec<Event>,
@@ -88,45 +88,45 @@ pub fn summarize(bytes: &[u8], from_start: bool) -> EventSummary {
             continue;
         }
         let number = from_start.then_some(line);
-        match read_line(text, number) {
-            Some(event) => summary.take(event, text),
+        match Document::from_bytes(text) {
+            Ok(doc) => summary.take(&doc, number),
             // An unterminated, or a zero-filled, last line is what a crash leaves.
-            None if end.is_none() || (rest.is_empty() && text.contains(&0)) => summary.torn = true,
-            None if summary.corrupt_lines.len() < MAX_CORRUPT => {
+            Err(_) if end.is_none() || (rest.is_empty() && text.contains(&0)) => {
+                summary.torn = true
+            }
+            Err(_) if summary.corrupt_lines.len() < MAX_CORRUPT => {
                 summary.corrupt_lines.push(number.unwrap_or(0));
             }
-            None => {}
+            Err(_) => {}
         }
     }
     summary
 }
 
-fn read_line(text: &[u8], line: Option<u64>) -> Option<Event> {
-    let doc = Document::from_bytes(text).ok()?;
-    let text_of = |key: &str| member::loose_string(&doc, key);
-    Some(Event {
-        kind: text_of("type").unwrap_or_default(),
+fn read(doc: &Document<'_>, line: Option<u64>) -> Event {
+    let text = |key: &str| member::loose_string(doc, key);
+    Event {
+        kind: text("type").unwrap_or_default(),
         at_ms: doc.get("ts").or_else(|| doc.get("observedAt")).and_then(Raw::instant_ms),
-        detail: ["status", "message", "error", "agent"].iter().find_map(|key| text_of(key)),
+        detail: ["status", "message", "error", "agent"].into_iter().find_map(text),
         line,
-    })
+    }
 }
 
 impl EventSummary {
-    fn take(&mut self, event: Event, text: &[u8]) {
+    fn take(&mut self, doc: &Document<'_>, line: Option<u64>) {
+        let event = read(doc, line);
         self.events += 1;
         self.newest_ms = self.newest_ms.max(event.at_ms);
         let kind = event.kind.as_str();
         match kind {
             "subagent.run.started" => {
                 self.begun = true;
-                let pid = Document::from_bytes(text).ok().and_then(|d| d.get("pid")?.integer());
+                let pid = doc.get("pid").and_then(Raw::integer);
                 self.started.get_or_insert((pid, event.at_ms));
             }
             "subagent.run.completed" | "subagent.workflow.completed" => {
-                let status = Document::from_bytes(text)
-                    .ok()
-                    .and_then(|d| member::loose_string(&d, "status"));
+                let status = member::loose_string(doc, "status");
                 self.completed.push((status.unwrap_or_default(), event.at_ms));
                 self.begun = true;
             }
