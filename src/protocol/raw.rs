@@ -32,6 +32,9 @@ impl PartialEq for Raw<'_> {
 
 impl Eq for Raw<'_> {}
 
+/// Up to here, on either side of zero, doubles hold every whole number: 2^53.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// The JSON type of a [`Raw`] value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -159,7 +162,6 @@ impl<'a> Raw<'a> {
     /// The number as a whole number of any sign, or `None` when it has a fraction or does not fit
     /// the range in which doubles are exact (±2^53).
     pub fn integer(self) -> Option<i64> {
-        const EXACT: f64 = 9_007_199_254_740_992.0;
         let n = self.number()?;
         #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within ±2^53")]
         (n.fract() == 0.0 && n.abs() <= EXACT).then_some(n as i64)
@@ -168,7 +170,6 @@ impl<'a> Raw<'a> {
     /// An instant in milliseconds since the Unix epoch; a fraction is cut off (`RS-JSON-07`).
     /// `None` for another type or a value outside ±2^53.
     pub fn instant_ms(self) -> Option<i64> {
-        const EXACT: f64 = 9_007_199_254_740_992.0;
         let n = self.number()?;
         #[expect(clippy::cast_possible_truncation, reason = "checked to be within ±2^53")]
         (n.abs() <= EXACT).then_some(n.floor() as i64)
@@ -208,7 +209,7 @@ impl<'a> Raw<'a> {
         if let Some(outlined) = self.outlined() {
             return Some(outlined.parts().take(most).map(Raw::part).collect());
         }
-        if let Some(spans) = scan::elements(self.text, Trust::Checked, most) {
+        if let Some(spans) = scan::elements(self.text, most) {
             return Some(spans.into_iter().map(Raw::bare).collect());
         }
         let mut de = serde_json::Deserializer::from_str(self.text);
