@@ -189,6 +189,10 @@ mod tests {
         );
         let found = Recorded::of(&placeholder, Some("i"));
         assert_eq!((found.repaired, found.instance), (true, Some("i")), "the sidecar knows better");
+        let witnessed = status(
+            r#"{"version":1,"state":"unknown","runId":"r","runnerProcessInstanceId":"i","reason":"observer-unavailable"}"#,
+        );
+        assert!(!Recorded::of(&witnessed, None).repaired, "nobody saw the end; the account stays");
         let own =
             status(r#"{"version":1,"state":"pending","runId":"r","runnerProcessInstanceId":"j"}"#);
         let found = Recorded::of(&own, Some("i"));

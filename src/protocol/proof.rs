@@ -292,11 +292,12 @@ impl Proof {
         Ok(())
     }
 
-    /// Whether a repairer put this proof into a status. Facts.
+    /// Whether a repairer put this proof into a status. The word that no observer is left does not say so
+    /// by itself: a witness says it of a runner that it knows. Facts.
+    /// Spec: RS-PROOF-16.
     pub(super) fn is_of_a_repairer(&self) -> bool {
-        let repair = [ProofReason::StaleRepair, ProofReason::ObserverUnavailable];
         self.instance_id == OBSERVER_UNAVAILABLE
-            || self.reason.as_ref().and_then(Open::known).is_some_and(|why| repair.contains(&why))
+            || self.reason == Some(Open::Known(ProofReason::StaleRepair))
     }
 
     /// The first runner among the instances, which is the one that counts.

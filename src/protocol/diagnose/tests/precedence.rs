@@ -140,6 +140,16 @@ fn the_better_evidence_is_the_runners_own_and_of_equals_the_one_that_says_most()
     );
 }
 
+// RS-PROOF-16: a witness names the runner that it came too late for, and repairs nothing.
+#[test]
+fn an_end_that_nobody_saw_makes_no_repair_of_the_runners_own_account() {
+    let unseen = overlay(&proof("unknown", r#","reason":"observer-unavailable""#));
+    let own = Case::of(&ended("failed", &unseen));
+    assert!(!own.diagnose().has(Flag::Repaired), "the runner told it");
+    let d = own.events(COMPLETED).is(Verdict::Conflict, "two outcomes");
+    assert_eq!(d.preferred, Some("status"), "more than a remark");
+}
+
 #[test]
 fn the_directory_is_the_identity_and_duplicates_take_the_last() {
     let other = ended("complete", "").replace("run-1", "run-2");
