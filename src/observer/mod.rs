@@ -44,14 +44,3 @@ fn status<H: Host>(host: &H, run_dir: &H::Dir) -> std::io::Result<Option<StatusV
         Err(_) => Ok(None),
     }
 }
-
-/// An error with every cause of it.
-fn chain(e: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = e.to_string();
-    let mut cause = e.source();
-    while let Some(e) = cause {
-        text = format!("{text}: {e}");
-        cause = e.source();
-    }
-    text
-}

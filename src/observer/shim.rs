@@ -33,6 +33,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::protocol::error::with_causes;
 use crate::protocol::observer_record::ObserverRecord;
 use crate::protocol::process::ProcessRecord;
 use crate::protocol::proof::ProofState;
@@ -43,7 +44,7 @@ use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
 use crate::store::{ProcessHost, ending, identity, journal, slot};
 
 use super::leftovers::{self, Leftovers};
-use super::{Subject, chain, status};
+use super::{Subject, status};
 
 /// The runner to be started.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +152,7 @@ pub fn shim<H: ProcessHost>(
     let witness = ExitWitness::from_wait(subject.instance_id, closed_at_ms, exit.clone());
     let finalised = insist(host, || proof::finalise(host, &subject.place, &witness))
         .map_err(ShimError::Proof)
-        .inspect_err(|e| note(host, subject, &[chain(e)]))?;
+        .inspect_err(|e| note(host, subject, &[with_causes(e)]))?;
     let finalised = complete(host, subject, finalised);
     problems.extend(finalised.missing.iter().map(|(what, why)| format!("{what:?}: {why}")));
     let slot_released = finalised.proof.state == ProofState::Observed
@@ -210,7 +211,7 @@ fn account_for<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Resul
     let steps = status(host, run_dir).ok().flatten().map_or(1, |status| status.steps.len());
     let run_id = subject.place.run_id.as_str();
     ending::record_no_writers(host, run_dir, run_id, subject.instance_id, steps)
-        .map_err(|e| format!("the end of all processes could not be recorded: {}", chain(&e)))
+        .map_err(|e| format!("the end of all processes could not be recorded: {}", with_causes(&e)))
 }
 
 /// Step 8: again while it may still succeed.
@@ -261,7 +262,7 @@ fn release_slot<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Resu
     let Some(session) = status.session_id.filter(|_| !paused) else { return Ok(false) };
     let run_id = subject.place.run_id.as_str();
     slot::release_of_run(host, subject.place.temp, &session, run_id, subject.instance_id)
-        .map_err(|e| failed(chain(&e)))
+        .map_err(|e| failed(with_causes(&e)))
 }
 
 /// Tells in the log what went wrong; nobody reads the outputs of a shim.

@@ -235,8 +235,12 @@ impl std::error::Error for WriteError {
 pub fn is_capacity(e: &io::Error) -> bool {
     // ENFILE and EMFILE have no stable kind, nor has ERROR_TOO_MANY_OPEN_FILES.
     let no_handle: &[i32] = if cfg!(windows) { &[4] } else { &[23, 24] };
+    is_space(e) || e.raw_os_error().is_some_and(|code| no_handle.contains(&code))
+}
+
+/// Whether the disk lacks space, which a reserve can give, and not handles.
+pub(super) fn is_space(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        || e.raw_os_error().is_some_and(|code| no_handle.contains(&code))
 }
 
 /// The mode of every file that is written here.
@@ -259,22 +263,16 @@ pub fn replace<H: WriteHost>(
     bytes: &[u8],
     options: &Options,
 ) -> Result<Written, WriteError> {
-    let fail = |step, attempts, source, cleanup| {
-        let free_bytes =
-            if is_capacity(&source) { host.space(dir).map(|s| s.free_bytes) } else { None };
-        WriteError { step, name: name.to_owned(), attempts, free_bytes, cleanup, source }
-    };
-    let none = Attempts::default();
-    let (mode, is_there) = wanted_mode(host, dir, name, options.target)
-        .map_err(|e| fail(Step::Look, none, e, None))?;
-    let (temp, file) =
-        create_temp(host, dir, name).map_err(|e| fail(Step::Create, none, e, None))?;
+    let fail = |step, e| WriteError::of(host, dir, step, name, e);
+    let (mode, is_there) =
+        wanted_mode(host, dir, name, options.target).map_err(|e| fail(Step::Look, e))?;
+    let (temp, file) = create_temp(host, dir, name).map_err(|e| fail(Step::Create, e))?;
     let filled = fill(host, &file, bytes, mode, options.durability);
     // Closed before the rename: Windows refuses to rename an open file.
     drop(file);
     if let Err((step, e)) = filled {
         let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
-        return Err(fail(step, none, e, cleanup));
+        return Err(WriteError { cleanup, ..fail(step, e) });
     }
     let second = if is_there && options.durability == Durability::Durable {
         second_name::give(host, dir, name)
@@ -291,11 +289,13 @@ pub fn replace<H: WriteHost>(
     if let Err(e) = renamed {
         let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
         let also = second_name::take_back(host, dir, second.as_deref()).err();
-        return Err(fail(Step::Rename, attempts, e, cleanup.or(also)));
+        let cleanup = cleanup.or(also);
+        return Err(WriteError { attempts, cleanup, ..fail(Step::Rename, e) });
     }
     if options.durability == Durability::Durable {
         // The second name stays when this fails: the entry on the disk may still be that of the old file.
-        host.sync_dir(dir).map_err(|e| fail(Step::FlushDirectory, attempts, e, None))?;
+        let failed = |e| WriteError { attempts, ..fail(Step::FlushDirectory, e) };
+        host.sync_dir(dir).map_err(failed)?;
     }
     let left_over = second_name::take_back(host, dir, second.as_deref()).is_err();
     Ok(Written { mode, rename: attempts, left_over })

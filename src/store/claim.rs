@@ -27,7 +27,7 @@ use crate::protocol::{layout, limits, process::RecordedProcess};
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{Part, WriteHost};
 use super::identity;
-use super::lock_dir::{self, failed};
+use super::lock_dir;
 use super::retry::RetryPolicy;
 use super::slot::SlotError;
 
@@ -43,7 +43,7 @@ pub(super) fn under<H: WriteHost, T>(
 ) -> Result<T, SlotError> {
     let slot = host.open_dir_at(pool, name.as_ref()).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => SlotError::Changed("the slot is gone"),
-        _ => SlotError::Write(failed(host, pool, Step::Look, name, e)),
+        _ => SlotError::Write(WriteError::of(host, pool, Step::Look, name, e)),
     })?;
     let text = take(host, &slot, name)?;
     let done = match still_there(host, pool, name, &slot) {
@@ -62,7 +62,7 @@ fn still_there<H: WriteHost>(
     name: &str,
     slot: &H::Dir,
 ) -> Result<bool, SlotError> {
-    let look = |e| SlotError::Write(failed(host, pool, Step::Look, name, e));
+    let look = |e| SlotError::Write(WriteError::of(host, pool, Step::Look, name, e));
     let opened = host.stat_dir(slot).map_err(look)?;
     match host.stat_at(pool, name.as_ref()) {
         Ok(named) => Ok(named.id == opened.id),
@@ -133,7 +133,7 @@ fn set_aside<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<(), Sl
             Ok(())
         }
         Err(e) => {
-            let e = failed(host, slot, Step::Rename, layout::SLOT_CLAIM, e);
+            let e = WriteError::of(host, slot, Step::Rename, layout::SLOT_CLAIM, e);
             Err(SlotError::Write(WriteError { attempts, ..e }))
         }
     }

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use crate::protocol::candidate::Candidate;
+use crate::protocol::error::with_causes;
 use crate::protocol::finalize::{self, StepSeen};
 use crate::protocol::ids::RunId;
 use crate::protocol::proof::{Proof, ProofState};
@@ -17,7 +18,6 @@ use crate::protocol::{Document, Raw, layout, limits, written};
 use super::atomic::{Durability, Options, Step, WriteError};
 use super::host::{Host, Part, WriteHost};
 use super::journal;
-use super::lock_dir::failed;
 use super::proof::{RunPlace, exists, text};
 use super::run;
 use super::sidecar::{self, Decision};
@@ -50,22 +50,11 @@ pub(super) fn consequences<H: WriteHost>(
     };
     if proof.state == ProofState::Observed {
         let removed = remove_marker(host, place.runs_root, place.run_id);
-        note(Consequence::Marker, removed.map_err(with_cause));
+        note(Consequence::Marker, removed.map_err(|e| with_causes(&e)));
     }
     note(Consequence::Overlay, overlay(host, place, proof, proof_text, candidate));
     note(Consequence::Event, event(host, place, proof_text));
     missing
-}
-
-/// An error with every cause of it, down to the system's. Spec: RS-ATOM-11.
-fn with_cause(e: impl std::error::Error) -> String {
-    let mut text = e.to_string();
-    let mut cause = e.source();
-    while let Some(e) = cause {
-        text = format!("{text}: {e}");
-        cause = e.source();
-    }
-    text
 }
 
 /// Step 4. Facts: the marker, then the run's name in every alias, then empty aliases.
@@ -79,12 +68,12 @@ fn remove_marker<H: WriteHost>(
     let index = match host.open_dir_at(runs_root, layout::ACTIVE_INDEX.as_ref()) {
         Ok(index) => index,
         Err(e) if gone(&e) => return Ok(()),
-        Err(e) => return Err(failed(host, runs_root, Step::Look, layout::ACTIVE_INDEX, e)),
+        Err(e) => return Err(WriteError::of(host, runs_root, Step::Look, layout::ACTIVE_INDEX, e)),
     };
     match host.unlink(&index, name.as_ref()) {
         Ok(()) => {}
         Err(e) if gone(&e) => {}
-        Err(e) => return Err(failed(host, &index, Step::Remove, name, e)),
+        Err(e) => return Err(WriteError::of(host, &index, Step::Remove, name, e)),
     }
     // Aliases are best effort: readers believe the marker.
     if let Ok(calls) = host.open_dir_at(&index, layout::TOOL_CALLS_DIR.as_ref()) {
@@ -101,7 +90,7 @@ fn remove_marker<H: WriteHost>(
             }
         }
     }
-    host.sync_dir(&index).map_err(|e| failed(host, &index, Step::FlushDirectory, name, e))
+    host.sync_dir(&index).map_err(|e| WriteError::of(host, &index, Step::FlushDirectory, name, e))
 }
 
 /// Step 5. Facts P-20.
@@ -141,7 +130,7 @@ fn overlay<H: WriteHost>(
         Some(run::LEVEL),
         |status| Ok(decide(status)),
     );
-    patched.map(drop).map_err(with_cause)
+    patched.map(drop).map_err(|e| with_causes(&e))
 }
 
 /// The text of `steps` with each step's overlay in it, every other byte as it was. `None` when there
@@ -212,5 +201,5 @@ fn event<H: WriteHost>(
     }
     let line = written::proof_event(run_id, host.now_ms(), proof_text);
     journal::append(host, place.run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES)
-        .map_err(with_cause)
+        .map_err(|e| with_causes(&e))
 }

@@ -30,7 +30,6 @@
 //! Spec: RS-DEFER-01 to RS-DEFER-06; facts W-20 to W-23, Z-8.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use crate::protocol::written::{self, WaitText};
@@ -351,7 +350,13 @@ impl<H: WriteHost> Deferred<H> {
                 .map_err(|e| e.below(&item.place))
         };
         let error = match replace() {
-            Err(e) if item.terminal && is_space(&e.source) && e.step != Step::FlushDirectory => e,
+            Err(e)
+                if item.terminal
+                    && atomic::is_space(&e.source)
+                    && e.step != Step::FlushDirectory =>
+            {
+                e
+            }
             other => return other,
         };
         let Some(run) = &mut self.run else { return Err(error) };
@@ -408,11 +413,6 @@ impl<H: WriteHost> Deferred<H> {
         // The log is advice, and the disk may be full for it as well.
         let _ = journal::append(host, &run.dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES);
     }
-}
-
-/// Whether the disk lacks space, which a reserve can give, and not handles.
-fn is_space(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// An error with its cause.

@@ -18,9 +18,9 @@
 
 use std::io;
 
-use super::atomic::{FILE_MODE, Step, WriteError, is_capacity};
+use super::atomic::{FILE_MODE, Step, WriteError};
 use super::host::{Part, ReadError, WriteHost};
-use super::retry::{Attempts, RetryPolicy};
+use super::retry::RetryPolicy;
 
 /// Where a full log is moved; what was there before is replaced.
 pub fn rotated_name(name: &str) -> String {
@@ -42,14 +42,7 @@ pub fn append<H: WriteHost>(
     line: &str,
     max_bytes: u64,
 ) -> Result<(), WriteError> {
-    let fail = |step, source: io::Error| WriteError {
-        step,
-        name: name.to_owned(),
-        attempts: Attempts::default(),
-        free_bytes: if is_capacity(&source) { host.space(dir).map(|s| s.free_bytes) } else { None },
-        cleanup: None,
-        source,
-    };
+    let fail = |step, e| WriteError::of(host, dir, step, name, e);
     debug_assert!(!line.contains('\n'), "a line is one line");
     let mut text = String::with_capacity(line.len() + 2);
     let mut fresh = false;

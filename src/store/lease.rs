@@ -41,7 +41,7 @@ use crate::protocol::{DecodeError, Document, layout, limits, written};
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{FileKind, Host, Part, ReadError, WriteHost};
 use super::identity;
-use super::lock_dir::{self, failed};
+use super::lock_dir;
 use super::locks;
 use super::retry::{Attempts, RetryPolicy};
 
@@ -187,7 +187,7 @@ pub fn acquire<H: WriteHost>(
     }
     if let Err(e) = host.sync_dir(&root) {
         // Not acknowledged, so it must not stand in anybody's way either.
-        let e = failed(host, &root, Step::FlushDirectory, &id, e).below(layout::LEASES_DIR);
+        let e = WriteError::of(host, &root, Step::FlushDirectory, &id, e).below(layout::LEASES_DIR);
         let _ = lock_dir::discard(host, &root, &id, &released_name(host, &id));
         return Err(e.into());
     }
@@ -205,8 +205,9 @@ fn contend<H: WriteHost>(
     let mut refusal = None;
     for _ in 0..MAX_ATTEMPTS {
         // A lease that merely could not be looked at is no reason to tell anybody to remove it.
-        let state = look_or_say(host, root, id)
-            .map_err(|(_, e)| failed(host, root, Step::Look, id, e).below(layout::LEASES_DIR))?;
+        let state = look_or_say(host, root, id).map_err(|(_, e)| {
+            WriteError::of(host, root, Step::Look, id, e).below(layout::LEASES_DIR)
+        })?;
         let staleness = match &state {
             LeaseState::Owned(owner) => {
                 // Its answer holds only for the owner that was asked about: see step 4.
@@ -267,7 +268,7 @@ fn not_renamed<H: WriteHost>(
     e: io::Error,
     attempts: Attempts,
 ) -> AcquireError {
-    let e = failed(host, root, Step::Rename, id, e).below(layout::LEASES_DIR);
+    let e = WriteError::of(host, root, Step::Rename, id, e).below(layout::LEASES_DIR);
     WriteError { attempts, ..e }.into()
 }
 
@@ -457,14 +458,16 @@ pub fn update_writer<H: WriteHost>(
     // The handle keeps meaning this directory: were it set aside now, the write would go with it.
     let dir = open().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => HeldError::NotOurs,
-        _ => {
-            HeldError::Write(failed(host, temp, Step::Look, &lease.id, e).below(layout::LEASES_DIR))
-        }
+        _ => HeldError::Write(
+            WriteError::of(host, temp, Step::Look, &lease.id, e).below(layout::LEASES_DIR),
+        ),
     })?;
     let part = Part::All(limits::SIDECAR_MAX_BYTES);
     let read = host.read_at(&dir, layout::OWNER.as_ref(), part).map_err(|e| match e {
         ReadError::Absent => HeldError::NotOurs,
-        ReadError::Io(e) => HeldError::Write(failed(host, &dir, Step::Look, layout::OWNER, e)),
+        ReadError::Io(e) => {
+            HeldError::Write(WriteError::of(host, &dir, Step::Look, layout::OWNER, e))
+        }
         other => HeldError::Unreadable(format!("cannot be read ({other:?})")),
     })?;
     let unreadable = |e: DecodeError| HeldError::Unreadable(format!("is damaged: {e}"));
@@ -523,13 +526,15 @@ pub fn release<H: WriteHost>(
     let root = match host.open_dir_at(temp, layout::LEASES_DIR.as_ref()) {
         Ok(root) => root,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Released::NotOurs),
-        Err(e) => return Err(failed(host, temp, Step::Look, layout::LEASES_DIR, e)),
+        Err(e) => return Err(WriteError::of(host, temp, Step::Look, layout::LEASES_DIR, e)),
     };
     match look_or_say(host, &root, id) {
         Ok(LeaseState::Owned(owner)) if owner.token == token => {}
         Ok(_) => return Ok(Released::NotOurs),
         // It may be ours all the same.
-        Err((_, e)) => return Err(failed(host, &root, Step::Look, id, e).below(layout::LEASES_DIR)),
+        Err((_, e)) => {
+            return Err(WriteError::of(host, &root, Step::Look, id, e).below(layout::LEASES_DIR));
+        }
     }
     let litter = lock_dir::discard(host, &root, id, &released_name(host, id))
         .map_err(|e| e.below(layout::LEASES_DIR))?;

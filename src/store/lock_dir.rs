@@ -18,27 +18,13 @@ use std::ops::ControlFlow;
 
 use crate::protocol::layout;
 
-use super::atomic::{DIR_MODE, FILE_MODE, Step, WriteError, is_capacity, write_all};
+use super::atomic::{DIR_MODE, FILE_MODE, Step, WriteError, write_all};
 use super::directory;
 use super::host::{FileKind, WriteHost};
-use super::retry::{Attempts, RetryPolicy};
+use super::retry::RetryPolicy;
 
 /// Deepest nesting that [`remove_tree`] enters: a lock directory holds files only.
 const MAX_DEPTH: u32 = 8;
-
-/// An error of one step on one name.
-pub(super) fn failed<H: WriteHost>(
-    host: &H,
-    dir: &H::Dir,
-    step: Step,
-    name: &str,
-    source: io::Error,
-) -> WriteError {
-    let free_bytes =
-        if is_capacity(&source) { host.space(dir).map(|s| s.free_bytes) } else { None };
-    let attempts = Attempts::default();
-    WriteError { step, name: name.to_owned(), attempts, free_bytes, cleanup: None, source }
-}
 
 /// Opens a directory of this user, creating it with mode 0700 if it is not there.
 ///
@@ -50,7 +36,8 @@ pub(super) fn ensure<H: WriteHost>(
     name: &str,
 ) -> Result<H::Dir, WriteError> {
     let (dir, _) = directory::create(host, parent, name, &RetryPolicy::default())?;
-    host.sync_dir(parent).map_err(|e| failed(host, parent, Step::FlushDirectory, name, e))?;
+    host.sync_dir(parent)
+        .map_err(|e| WriteError::of(host, parent, Step::FlushDirectory, name, e))?;
     Ok(dir)
 }
 
@@ -67,7 +54,8 @@ fn create_private<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> io::Re
 
 fn open<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> Result<H::Dir, WriteError> {
     // A link is an error here: the directory may belong to anybody.
-    host.open_dir_at(parent, name.as_ref()).map_err(|e| failed(host, parent, Step::Look, name, e))
+    host.open_dir_at(parent, name.as_ref())
+        .map_err(|e| WriteError::of(host, parent, Step::Look, name, e))
 }
 
 /// Builds a lock directory under a private name: everything in it is flushed when this returns.
@@ -80,9 +68,10 @@ pub(super) fn build<H: WriteHost>(
     owner_text: &str,
 ) -> Result<(), WriteError> {
     // The name holds a token of this caller alone: what stands there is its own earlier attempt.
-    remove_tree(host, parent, name).map_err(|e| failed(host, parent, Step::Remove, name, e))?;
+    remove_tree(host, parent, name)
+        .map_err(|e| WriteError::of(host, parent, Step::Remove, name, e))?;
     create_private(host, parent, name)
-        .map_err(|e| failed(host, parent, Step::CreateDirectory, name, e))?;
+        .map_err(|e| WriteError::of(host, parent, Step::CreateDirectory, name, e))?;
     let filled = open(host, parent, name).and_then(|dir| fill(host, &dir, name, owner_text));
     if let Err(mut e) = filled {
         e.cleanup = remove_tree(host, parent, name).err();
@@ -93,7 +82,7 @@ pub(super) fn build<H: WriteHost>(
 
 fn fill<H: WriteHost>(host: &H, dir: &H::Dir, name: &str, text: &str) -> Result<(), WriteError> {
     let label = format!("{name}/{}", layout::OWNER);
-    let fail = |step, e| failed(host, dir, step, &label, e);
+    let fail = |step, e| WriteError::of(host, dir, step, &label, e);
     let file =
         host.create(dir, layout::OWNER.as_ref(), FILE_MODE).map_err(|e| fail(Step::Create, e))?;
     if FILE_MODE != FILE_MODE & !host.umask() {
@@ -117,8 +106,12 @@ pub(super) fn discard<H: WriteHost>(
 ) -> Result<Option<io::Error>, WriteError> {
     let (moved, attempts) = RetryPolicy::default()
         .run(host, || host.rename(parent, name.as_ref(), parent, private.as_ref()));
-    moved.map_err(|e| WriteError { attempts, ..failed(host, parent, Step::Rename, name, e) })?;
-    host.sync_dir(parent).map_err(|e| failed(host, parent, Step::FlushDirectory, name, e))?;
+    moved.map_err(|e| WriteError {
+        attempts,
+        ..WriteError::of(host, parent, Step::Rename, name, e)
+    })?;
+    host.sync_dir(parent)
+        .map_err(|e| WriteError::of(host, parent, Step::FlushDirectory, name, e))?;
     Ok(remove_tree(host, parent, private).err())
 }
 

@@ -56,7 +56,6 @@ use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::consequences::consequences;
 use super::host::{FileRead, Host, Part, ReadError, Stat, WriteHost};
 use super::lease;
-use super::lock_dir::failed;
 use super::retry::may_pass;
 
 /// Times that the evidence is gathered when the proof changes meanwhile.
@@ -180,7 +179,7 @@ pub fn initialise<H: WriteHost>(
     write_new(host, run_dir, layout::CANDIDATE, &written::initial_candidate(run_id, instance_id))?;
     // One flush for both names; each content was flushed before its rename.
     host.sync_dir(run_dir).map_err(|e| {
-        ProofError::Write(failed(host, run_dir, Step::FlushDirectory, layout::CANDIDATE, e))
+        ProofError::Write(WriteError::of(host, run_dir, Step::FlushDirectory, layout::CANDIDATE, e))
     })
 }
 
@@ -318,7 +317,7 @@ fn write_proof<H: WriteHost>(
             match host.stat_at(dir, layout::PROOF.as_ref()) {
                 Ok(now) if now.is_same_as(&stat) => {}
                 Err(e) if may_pass(&e) => {
-                    return Err(ProofError::Evidence(failed(
+                    return Err(ProofError::Evidence(WriteError::of(
                         host,
                         dir,
                         Step::Look,
@@ -373,8 +372,9 @@ impl Gathered {
         place: &RunPlace<'_, H::Dir>,
         instance_id: Option<&str>,
     ) -> Result<Self, ProofError> {
-        let passing =
-            |name: &str, e| ProofError::Evidence(failed(host, place.run_dir, Step::Look, name, e));
+        let passing = |name: &str, e| {
+            ProofError::Evidence(WriteError::of(host, place.run_dir, Step::Look, name, e))
+        };
         let existing = existing(host, place, instance_id).map_err(|e| passing(layout::PROOF, e))?;
         let read = read(host, place.run_dir, layout::CANDIDATE, limits::SIDECAR_MAX_BYTES)
             .map_err(|e| passing(layout::CANDIDATE, e))?;

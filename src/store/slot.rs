@@ -37,7 +37,7 @@ use crate::protocol::{Document, Open, layout, limits, written};
 use super::atomic::{self, Durability, Options, Step, WriteError};
 use super::claim;
 use super::host::{FileKind, Host, Part, ReadError, WriteHost};
-use super::lock_dir::{self, failed};
+use super::lock_dir;
 use super::retry::RetryPolicy;
 use super::sidecar::{self, Decision, PatchError};
 
@@ -185,7 +185,7 @@ fn pool_of<H: WriteHost>(host: &H, temp: &H::Dir, session_id: &str) -> Result<H:
         .and_then(|root| host.open_dir_at(&root, pool_name(session_id).as_ref()))
         .map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => SlotError::Changed("the slot is gone"),
-            _ => SlotError::Write(failed(host, temp, Step::Look, layout::CAPACITY_DIR, e)),
+            _ => SlotError::Write(WriteError::of(host, temp, Step::Look, layout::CAPACITY_DIR, e)),
         })
 }
 
@@ -203,7 +203,7 @@ pub fn acquire<H: WriteHost>(
         return Ok(None);
     }
     let pool = pool(host, temp, request.session_id)?;
-    let look = |e| failed(host, &pool, Step::Look, "the pool", e);
+    let look = |e| WriteError::of(host, &pool, Step::Look, "the pool", e);
     for number in 0..i64::from(request.limit) {
         let occupied = occupied_in(host, &pool).map_err(look)?;
         if occupied.len() >= request.limit as usize {
@@ -239,11 +239,11 @@ fn put_in_place<H: WriteHost>(
         if taken.contains(&e.kind()) {
             return Ok(false);
         }
-        let e = failed(host, pool, Step::Rename, &name, e);
+        let e = WriteError::of(host, pool, Step::Rename, &name, e);
         return Err(WriteError { attempts, cleanup, ..e }.into());
     }
     if let Err(e) = host.sync_dir(pool) {
-        let e = failed(host, pool, Step::FlushDirectory, &name, e);
+        let e = WriteError::of(host, pool, Step::FlushDirectory, &name, e);
         // Not acknowledged, so it must not occupy anything either.
         let _ = lock_dir::discard(host, pool, &name, &released_name(host, &name));
         return Err(e.into());
@@ -278,7 +278,9 @@ fn record<H: WriteHost>(host: &H, slot: &H::Dir) -> Result<(SlotOwner, String), 
     let part = Part::All(limits::SIDECAR_MAX_BYTES);
     let read = host.read_at(slot, layout::OWNER.as_ref(), part).map_err(|e| match e {
         ReadError::Absent => unreadable("is not there".to_owned()),
-        ReadError::Io(e) => SlotError::Write(failed(host, slot, Step::Look, layout::OWNER, e)),
+        ReadError::Io(e) => {
+            SlotError::Write(WriteError::of(host, slot, Step::Look, layout::OWNER, e))
+        }
         other => unreadable(format!("cannot be read ({other:?})")),
     })?;
     let damaged = |e| SlotError::Unreadable(format!("is damaged: {e}"));
@@ -542,14 +544,14 @@ fn owners<H: WriteHost>(
     };
     let key = pool_name(session_id);
     let numbers = occupied_in(host, &pool)
-        .map_err(|e| failed(host, &pool, Step::Look, layout::CAPACITY_DIR, e))?;
+        .map_err(|e| WriteError::of(host, &pool, Step::Look, layout::CAPACITY_DIR, e))?;
     let (mut owners, mut unseen) = (Vec::new(), None);
     for number in numbers.into_iter().flatten() {
         let name = slot_name(number);
         let found = match host.open_dir_at(&pool, name.as_ref()) {
             Ok(slot) => record(host, &slot),
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => Err(failed(host, &pool, Step::Look, &name, e).into()),
+            Err(e) => Err(WriteError::of(host, &pool, Step::Look, &name, e).into()),
         };
         let owner = match found {
             Ok((owner, _)) => owner,
@@ -623,7 +625,7 @@ pub fn reconcile<H: WriteHost>(
             Err(e) => done.failed.push((owner, e)),
         }
     }
-    let look = |e| failed(host, temp, Step::Look, layout::CAPACITY_DIR, e);
+    let look = |e| WriteError::of(host, temp, Step::Look, layout::CAPACITY_DIR, e);
     done.used = occupied(host, temp, session_id).map_err(look)?.len();
     Ok(done)
 }
