@@ -41,7 +41,7 @@ use crate::protocol::{RunState, layout, limits, written};
 use crate::store::atomic::{FILE_MODE, WriteError};
 use crate::store::host::{Command, Exit, Waited};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
-use crate::store::{ProcessHost, ending, identity, journal, slot};
+use crate::store::{ProcessHost, candidate, identity, journal, observer_record, slot};
 
 use super::leftovers::{self, Leftovers};
 use super::{Subject, status};
@@ -133,7 +133,7 @@ pub fn shim<H: ProcessHost>(
         process: identity::own(host),
         since_ms: host.now_ms(),
     };
-    ending::record_observer(host, run_dir, &record).map_err(ShimError::Record)?;
+    observer_record::write(host, run_dir, &record).map_err(ShimError::Record)?;
     let pid = start(host, run_dir, command, started)?;
     let exit = wait_for(host, pid).map_err(ShimError::Lost)?;
     let closed_at_ms = host.now_ms();
@@ -210,7 +210,7 @@ fn account_for<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Resul
     let run_dir = subject.place.run_dir;
     let steps = status(host, run_dir).ok().flatten().map_or(1, |status| status.steps.len());
     let run_id = subject.place.run_id.as_str();
-    ending::record_no_writers(host, run_dir, run_id, subject.instance_id, steps)
+    candidate::record_no_writers(host, run_dir, run_id, subject.instance_id, steps)
         .map_err(|e| format!("the end of all processes could not be recorded: {}", with_causes(&e)))
 }
 

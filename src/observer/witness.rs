@@ -25,7 +25,7 @@ use crate::protocol::status::StatusView;
 use crate::protocol::{Document, layout, limits};
 use crate::store::host::{Part, ReadError};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
-use crate::store::{ProcessHost, ending};
+use crate::store::{ProcessHost, observer_record};
 
 use super::{Subject, status};
 
@@ -99,7 +99,7 @@ pub fn witness<H: ProcessHost>(
     if let Some(state) = final_proof(host, subject)? {
         return Ok(Witnessed::Settled(state));
     }
-    if let Some(record) = ending::observer(host, run_dir)? {
+    if let Some(record) = observer_record::read(host, run_dir)? {
         let pid = record.process.pid;
         let recorded = RecordedProcess {
             pid: Some(pid),

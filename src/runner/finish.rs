@@ -27,7 +27,7 @@ use crate::store::lease::{self, Released};
 use crate::store::publish::{self, PublishError};
 use crate::store::retry::RetryPolicy;
 use crate::store::sidecar::PatchError;
-use crate::store::{ProcessHost, ending, markers, reserve};
+use crate::store::{ProcessHost, candidate, markers, reserve};
 
 use super::output;
 use super::steps::{Board, Cut, Job, RunnerError, status, tell, update};
@@ -90,7 +90,8 @@ pub(super) fn finish<H: ProcessHost>(
     let members =
         [("status", written::string(state.as_str())), ("durationMs", duration_ms.to_string())];
     tell(job, "subagent.run.completed", true, &members);
-    let write = || ending::record_writers(host, run_dir, run_id, job.instance_id, &board.writers);
+    let write =
+        || candidate::record_writers(host, run_dir, run_id, job.instance_id, &board.writers);
     if let Err(e) = insist(job, write, is_full) {
         note("the account of the writers", e.to_string());
     }
@@ -103,7 +104,7 @@ pub(super) fn finish<H: ProcessHost>(
                 false
             }
         };
-        if let Err(e) = ending::acknowledge_release(host, run_dir, token, released) {
+        if let Err(e) = candidate::acknowledge_release(host, run_dir, token, released) {
             note("the release of the lease", e.to_string());
         }
     }

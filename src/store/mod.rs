@@ -37,7 +37,7 @@
 //! | session leases, capacity slots | `lease`, `slot` |
 //! | candidate, proof and overlay | `proof`, `candidate` |
 //! | what launcher and runner say to each other | `message` |
-//! | the writers in a candidate, the record of an observer | `ending` |
+//! | who observes a run | `observer_record` |
 //! | requests that are taken up | `inbox` |
 //!
 //! `process` starts nothing itself: it is what a launcher asks of whoever starts processes.
@@ -58,7 +58,6 @@ pub mod deferred;
 pub mod delivery;
 pub mod directory;
 pub mod discover;
-pub mod ending;
 pub mod host;
 pub mod identity;
 pub mod inbox;
@@ -69,6 +68,7 @@ mod lock_dir;
 pub mod locks;
 pub mod markers;
 pub mod message;
+pub mod observer_record;
 mod open;
 pub mod process;
 pub mod proof;

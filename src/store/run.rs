@@ -61,10 +61,10 @@ use crate::protocol::{Document, Open, Raw, layout, limits, written};
 
 use super::advisory::Locks;
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
-use super::directory;
 use super::host::{Part, ReadError, WriteHost};
 use super::retry::RetryPolicy;
 use super::sidecar::{self, ByMember, Decision, PatchError, Patched};
+use super::{candidate, directory};
 
 /// Why a run directory or its first status was not made.
 #[derive(Debug)]
@@ -307,7 +307,8 @@ pub fn record_startup_failure<H: WriteHost>(
     failure: &StartupFailure<'_>,
 ) -> Result<(), PatchError> {
     let steps = steps_of_a_failure(place, author)?;
-    fail_candidate(place, failure, steps)?;
+    let run_id = place.run_id.as_str();
+    candidate::record_failed_start(place.host, place.run_dir, run_id, failure.instance_id, steps)?;
     fail_status(place, author, failure)
 }
 
@@ -378,34 +379,4 @@ fn fail_status<H: WriteHost>(
         Err(RunError::Taken(_)) => change(place, author, wanted).map(drop),
         Err(RunError::Write(e)) => Err(PatchError::Write(e)),
     }
-}
-
-fn fail_candidate<H: WriteHost>(
-    place: &StatusPlace<'_, H>,
-    failure: &StartupFailure<'_>,
-    steps: usize,
-) -> Result<(), PatchError> {
-    let (host, dir, name) = (place.host, place.run_dir, layout::CANDIDATE);
-    let run_id = place.run_id.as_str();
-    let options = Options::new(Durability::Durable);
-    let counts = written::indented(&written::zero_counts(steps), 2);
-    // What is known of the session is kept: its lease decides over the proof.
-    let patched = sidecar::patch(host, dir, name, limits::SIDECAR_MAX_BYTES, &options, |doc| {
-        let text = |key: &str| doc.get(key).and_then(|raw| raw.string());
-        let of_this_run = text("runId").as_deref() == Some(run_id)
-            && text("runnerProcessInstanceId").as_deref() == Some(failure.instance_id);
-        if of_this_run {
-            Decision::Patch(vec![("expectedWriters", counts.clone())])
-        } else {
-            Decision::Refuse("it belongs to another runner instance".to_owned())
-        }
-    });
-    match patched {
-        Err(PatchError::Absent(_)) => {}
-        other => return other.map(drop),
-    }
-    let text = written::failed_candidate(run_id, failure.instance_id, steps);
-    atomic::replace(host, dir, name, text.as_bytes(), &options.target(Target::New))
-        .map(drop)
-        .map_err(PatchError::Write)
 }

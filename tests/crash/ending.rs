@@ -10,8 +10,9 @@ use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
 use runstore::protocol::proof::{ExitGrade, Proof, ProofState};
 use runstore::protocol::slot::SlotKind;
 use runstore::protocol::{Document, Open};
-use runstore::store::ending::{observer, record_no_writers, record_observer, record_writers};
+use runstore::store::candidate::{record_no_writers, record_writers};
 use runstore::store::host::{Adopted, Exit, Host as _, Part, Signal, WriteHost as _};
+use runstore::store::observer_record;
 use runstore::store::proof::{RunPlace, complete, initialise, record_unobserved};
 use runstore::store::slot::{self, SlotRequest};
 use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
@@ -150,7 +151,7 @@ fn a_runner_that_was_killed_is_observed_because_nothing_of_it_is_left() {
     let counts = candidate(&host).expect("whole").expected_writers;
     let zero = |step: &str| (step.to_owned(), 0);
     assert_eq!(counts, Some(vec![zero("0"), zero("1")]), "a zero for each step of the status");
-    let record = observer(&host, &run_dir(&host)).expect("readable").expect("there");
+    let record = observer_record::read(&host, &run_dir(&host)).expect("readable").expect("there");
     assert_eq!((record.instance_id.as_str(), record.process.pid), ("i", host.system().own_pid));
 }
 
@@ -244,7 +245,7 @@ fn recorded(host: &FaultHost) {
     let process = ProcessRecord { pid: 4, ..ProcessRecord::default() };
     let (run_id, instance_id) = ("run-1".to_owned(), "i".to_owned());
     let record = ObserverRecord { run_id, instance_id, process, since_ms: 5 };
-    record_observer(host, &run_dir(host), &record).expect("nothing fails here");
+    observer_record::write(host, &run_dir(host), &record).expect("nothing fails here");
 }
 
 fn released(host: &FaultHost) {
@@ -260,14 +261,14 @@ fn said_unobserved(host: &FaultHost) {
 
 #[test]
 pub(crate) fn every_crash_of_an_account_of_writers_leaves_the_old_one_or_the_new_one() {
-    table::seen("ending::record_writers", &explore(under_way, written, old_or(1)));
-    table::seen("ending::record_no_writers", &explore(under_way, none_written, old_or(0)));
+    table::seen("candidate::record_writers", &explore(under_way, written, old_or(1)));
+    table::seen("candidate::record_no_writers", &explore(under_way, none_written, old_or(0)));
     for (mistake, sabotage) in [
         ("the account is never flushed", Sabotage::Drop(2)),
         ("the directory is never flushed", Sabotage::Drop(4)),
     ] {
         let seen = explore_sabotaged(under_way, written, old_or(1), sabotage);
-        table::caught("ending::record_writers", mistake, &seen);
+        table::caught("candidate::record_writers", mistake, &seen);
     }
 }
 
@@ -282,7 +283,7 @@ pub(crate) fn every_crash_of_a_record_of_an_observer_leaves_it_whole_or_absent()
         let doc = Document::parse(&text).map_err(|e| format!("torn: {e}"))?;
         ObserverRecord::read(&doc).map(drop).map_err(|e| e.to_string())
     });
-    table::seen("ending::record_observer", &seen);
+    table::seen("observer_record::write", &seen);
 }
 
 #[test]
@@ -394,7 +395,7 @@ fn a_witness_leaves_a_run_to_its_observer_and_one_that_cannot_be_judged_alone() 
     host.set_process(process.pid, seen);
     let (run_id, instance_id) = ("run-1".to_owned(), "i".to_owned());
     let record = ObserverRecord { run_id, instance_id, process, since_ms: host.now_ms() };
-    record_observer(&host, &run_dir(&host), &record).expect("room");
+    observer_record::write(&host, &run_dir(&host), &record).expect("room");
     assert!(matches!(attach(&host, None), Witnessed::Attended(_)), "its observer lives");
 
     let host = FaultHost::new();

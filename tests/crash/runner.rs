@@ -5,7 +5,7 @@ use runstore::protocol::status::{StatusView, StepView};
 use runstore::protocol::{Document, Open, RunState, StepState};
 use runstore::runner::finish::Finished;
 use runstore::runner::steps::{Job, Plan, RunnerError, Step, run};
-use runstore::store::ending::acknowledge_release;
+use runstore::store::candidate::acknowledge_release;
 use runstore::store::host::{Exit, Host as _, WriteHost as _};
 use runstore::store::inbox::{Request, close, take};
 use runstore::store::proof::RunPlace;
@@ -273,7 +273,7 @@ pub(crate) fn every_crash_of_an_acknowledgement_leaves_it_whole_or_absent() {
             other => Err(format!("{other:?}")),
         }
     });
-    table::seen("ending::acknowledge_release", &seen);
+    table::seen("candidate::acknowledge_release", &seen);
     let host = FaultHost::new();
     released(&host);
     acknowledge_release(&host, &run_dir(&host), "other", true).expect_err("another lease");

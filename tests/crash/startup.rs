@@ -340,7 +340,7 @@ fn a_candidate_of_another_runner_or_of_none_is_left_alone() {
     let before = host.tree();
     let other = name_session(&host, &run_dir(&host), ("run-1", "j"), Path::new("/s.jsonl"), "t");
     assert!(matches!(other, Err(PatchError::Refused(..))), "{other:?}");
-    acknowledge_release(&host, &run_dir(&host), "t", true).expect("nothing is to be done");
+    acknowledge_release(&host, &run_dir(&host), "t", true).expect_err("it names no lease");
     assert_eq!(host.tree(), before, "it names no token");
     let host = FaultHost::new();
     bare(&host);

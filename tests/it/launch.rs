@@ -23,7 +23,7 @@ use runstore::store::host::{Host as _, ProcessHost as _, RealHost, Signal};
 use runstore::store::proof::{RunPlace, initialise};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::slot::{self, SlotRequest};
-use runstore::store::{ending, journal, markers, run};
+use runstore::store::{journal, markers, observer_record, run};
 use testkit::process::{now_ms, skip};
 
 use crate::ask;
@@ -121,7 +121,8 @@ impl Launch {
             runner.pid
         );
         journal::append(&host, &dir, layout::EVENTS, &started, 1 << 20).expect("room");
-        let shim = ending::observer(&host, &dir).expect("readable").expect("there").process.pid;
+        let shim =
+            observer_record::read(&host, &dir).expect("readable").expect("there").process.pid;
         Self { root, host, starter: Some(starter), runner, shim }
     }
 

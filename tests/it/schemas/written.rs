@@ -35,7 +35,7 @@ use runstore::store::publish::{ResultNames, publish, snapshot};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::run::{self, StartupFailure, StatusPlace};
 use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
-use runstore::store::{ending, identity, markers};
+use runstore::store::{candidate, identity, markers, observer_record};
 use serde_json::Value;
 use testkit::child::{Child, Spawner};
 use testkit::fault::{FaultHost, Injected};
@@ -310,8 +310,8 @@ fn endings(judge: &Judge) {
             process: identity::own(&host),
             since_ms: host.now_ms(),
         };
-        ending::record_observer(&host, &run, &record).expect("room");
-        ending::record_no_writers(&host, &run, "run-1", "i", 2).expect("room");
+        observer_record::write(&host, &run, &record).expect("room");
+        candidate::record_no_writers(&host, &run, "run-1", "i", 2).expect("room");
         judge.disk("an account of nobody where there was no candidate", &host);
         host.unlink(&run, layout::CANDIDATE.as_ref()).expect("there");
         proof::initialise(&host, &run, &run_id(), "i").expect("room");
@@ -329,7 +329,7 @@ fn endings(judge: &Judge) {
             tree: Some(tree(gone)),
         };
         let steps = [vec![writer(true, None)], vec![writer(false, Some("SIGTERM"))], Vec::new()];
-        ending::record_writers(&host, &run, "run-1", "i", &steps).expect("room");
+        candidate::record_writers(&host, &run, "run-1", "i", &steps).expect("room");
         judge.disk("an account of writers", &host);
         let (runs_root, run_id) = (runs(&host), run_id());
         let place = RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run, run_id: &run_id };
