@@ -6,21 +6,18 @@
 //! being made. Spec: RS-PROOF-21, RS-PROOF-23, RS-PROOF-24; facts §5.6, X-4, X-5, P-20.
 
 use std::io;
-use std::ops::ControlFlow;
 
 use crate::protocol::candidate::Candidate;
 use crate::protocol::error::with_causes;
 use crate::protocol::finalize::{self, StepSeen};
-use crate::protocol::ids::RunId;
 use crate::protocol::proof::{Proof, ProofState};
 use crate::protocol::{Document, Raw, layout, limits, written};
 
-use super::atomic::{Durability, Options, Step, WriteError};
+use super::atomic::{Durability, Options};
 use super::host::{Host, Part, WriteHost};
-use super::journal;
 use super::proof::{RunPlace, exists, text};
-use super::run;
 use super::sidecar::{self, Decision};
+use super::{journal, markers, run};
 
 /// A step that follows from a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,48 +46,13 @@ pub(super) fn consequences<H: WriteHost>(
         }
     };
     if proof.state == ProofState::Observed {
-        let removed = remove_marker(host, place.runs_root, place.run_id);
-        note(Consequence::Marker, removed.map_err(|e| with_causes(&e)));
+        // Aliases are best effort: readers believe the marker.
+        let removed = markers::release_for_good(host, place.runs_root, place.run_id);
+        note(Consequence::Marker, removed.map(drop).map_err(|e| with_causes(&e)));
     }
     note(Consequence::Overlay, overlay(host, place, proof, proof_text, candidate));
     note(Consequence::Event, event(host, place, proof_text));
     missing
-}
-
-/// Step 4. Facts: the marker, then the run's name in every alias, then empty aliases.
-fn remove_marker<H: WriteHost>(
-    host: &H,
-    runs_root: &H::Dir,
-    run_id: &RunId,
-) -> Result<(), WriteError> {
-    let name = run_id.as_str();
-    let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
-    let index = match host.open_dir_at(runs_root, layout::ACTIVE_INDEX.as_ref()) {
-        Ok(index) => index,
-        Err(e) if gone(&e) => return Ok(()),
-        Err(e) => return Err(WriteError::of(host, runs_root, Step::Look, layout::ACTIVE_INDEX, e)),
-    };
-    match host.unlink(&index, name.as_ref()) {
-        Ok(()) => {}
-        Err(e) if gone(&e) => {}
-        Err(e) => return Err(WriteError::of(host, &index, Step::Remove, name, e)),
-    }
-    // Aliases are best effort: readers believe the marker.
-    if let Ok(calls) = host.open_dir_at(&index, layout::TOOL_CALLS_DIR.as_ref()) {
-        let mut aliases = Vec::new();
-        let _ = host.list(&calls, &mut |entry| {
-            aliases.push(entry.name);
-            ControlFlow::Continue(())
-        });
-        for alias in aliases {
-            let Ok(dir) = host.open_dir_at(&calls, &alias) else { continue };
-            if host.unlink(&dir, name.as_ref()).is_ok() {
-                // Only an empty one goes.
-                let _ = host.remove_dir(&calls, &alias);
-            }
-        }
-    }
-    host.sync_dir(&index).map_err(|e| WriteError::of(host, &index, Step::FlushDirectory, name, e))
 }
 
 /// Step 5. Facts P-20.

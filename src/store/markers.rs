@@ -18,8 +18,9 @@
 //! update: the active marker stays until the terminal one is there. Only a name that is too long for
 //! the file system would never go away, so it is told and the update goes on.
 //!
-//! Removals are not flushed: a marker that a power cut brings back is a hint about a run whose status
-//! says otherwise, and a listing takes it away (`RS-INDEX-05`). Alias directories are removed by
+//! Removals are not flushed here: a marker that a power cut brings back is a hint about a run whose status
+//! says otherwise, and a listing takes it away (`RS-INDEX-05`). Only what follows from a proof is
+//! ([`release_for_good`]). Alias directories are removed by
 //! whoever finds them empty; a writer whose alias directory vanishes makes it again.
 //!
 //! Not promised: that the marker of a run and its status agree at every moment. The caller writes the
@@ -90,8 +91,8 @@ pub struct Updated {
 ///
 /// # Errors
 /// [`WriteError`] when the active marker cannot be made or removed, or the terminal one not written.
-/// When there was no room ([`WriteError::is_capacity`]) it makes sense to call again later. Everything that was done stays; calling again with
-/// the same state completes it.
+/// When there was no room ([`WriteError::is_capacity`]) it makes sense to call again later. Everything that
+/// was done stays; calling again with the same state completes it.
 pub fn update<H: WriteHost>(
     host: &H,
     runs: &H::Dir,
@@ -202,6 +203,35 @@ fn create_empty<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> Result<Mark
 /// # Errors
 /// [`WriteError`] when the marker is there and cannot be removed.
 pub fn release<H: WriteHost>(host: &H, runs: &H::Dir, run: &RunId) -> Result<Updated, WriteError> {
+    leave(host, runs, run).map(|(updated, _)| updated)
+}
+
+/// [`release`], and a flush of the index, for what follows from a proof. Also where there was no marker:
+/// whoever removed it may have died before its own flush.
+///
+/// # Errors
+/// As [`release`], and when the index cannot be flushed.
+pub(super) fn release_for_good<H: WriteHost>(
+    host: &H,
+    runs: &H::Dir,
+    run: &RunId,
+) -> Result<Updated, WriteError> {
+    let (updated, index) = leave(host, runs, run)?;
+    if let Some(index) = index {
+        host.sync_dir(&index).map_err(|e| {
+            WriteError::of(host, &index, Step::FlushDirectory, run.as_str(), e)
+                .below(layout::ACTIVE_INDEX)
+        })?;
+    }
+    Ok(updated)
+}
+
+/// Steps 2 and 3 of an end. With the index, where there is one.
+fn leave<H: WriteHost>(
+    host: &H,
+    runs: &H::Dir,
+    run: &RunId,
+) -> Result<(Updated, Option<H::Dir>), WriteError> {
     let mut updated = Updated {
         marker: Marker::Absent,
         aliases: 0,
@@ -210,7 +240,7 @@ pub fn release<H: WriteHost>(host: &H, runs: &H::Dir, run: &RunId) -> Result<Upd
     };
     let index = match host.open_dir_at(runs, layout::ACTIVE_INDEX.as_ref()) {
         Ok(index) => index,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(updated),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((updated, None)),
         Err(e) => return Err(WriteError::of(host, runs, Step::Look, layout::ACTIVE_INDEX, e)),
     };
     match host.unlink(&index, run.as_str().as_ref()) {
@@ -222,7 +252,7 @@ pub fn release<H: WriteHost>(host: &H, runs: &H::Dir, run: &RunId) -> Result<Upd
         }
     }
     remove_aliases(host, &index, run, &mut updated);
-    Ok(updated)
+    Ok((updated, Some(index)))
 }
 
 fn remove_aliases<H: WriteHost>(host: &H, index: &H::Dir, run: &RunId, updated: &mut Updated) {
