@@ -85,12 +85,6 @@ impl Listing {
     }
 }
 
-/// What one pass over the directory read.
-struct Pass {
-    evidence: RunEvidence,
-    status_stat: Option<Stat>,
-}
-
 impl<H: Host> Store<'_, H> {
     /// Looks at one run directory. `None` when the name is not there (any more).
     ///
@@ -103,72 +97,61 @@ impl<H: Host> Store<'_, H> {
         depth: Depth,
     ) -> Option<Snapshot> {
         let path = runs.path.join(name);
-        let run_id = text_of(name).into_owned();
         let wrap = |evidence: RunEvidence| {
             let children = children_of(&evidence);
             Some(Snapshot { evidence, path: path.clone(), children })
         };
-        let mut blank = self.blank(runs, run_id);
+        let blank = || self.blank(runs, text_of(name).into_owned());
+        let unsafe_as_a_whole = |mut e: RunEvidence, what: String| {
+            e.unsafe_things.push((String::new(), what));
+            wrap(e)
+        };
         if let Some(kind) = kind.filter(|k| *k != FileKind::Directory) {
-            blank.unsafe_things.push((String::new(), read::describe(kind)));
-            return wrap(blank);
+            return unsafe_as_a_whole(blank(), read::describe(kind));
         }
         let dir = match self.host.open_dir_at(&runs.dir, name) {
             Ok(dir) => dir,
             Err(e) => {
-                let Ok(stat) = self.host.stat_at(&runs.dir, name) else { return None };
-                if stat.kind == FileKind::Directory {
-                    blank.dir_mtime_ms = Some(stat.mtime_ms);
-                    match runs.owner.objection(&stat) {
-                        Some(what) => blank.unsafe_things.push((String::new(), what)),
-                        None => blank.status = FileFact::Unreadable(read::plain(&e)),
-                    }
-                } else {
-                    blank.unsafe_things.push((String::new(), read::describe(stat.kind)));
+                let stat = self.host.stat_at(&runs.dir, name).ok()?;
+                if stat.kind != FileKind::Directory {
+                    return unsafe_as_a_whole(blank(), read::describe(stat.kind));
                 }
-                return wrap(blank);
+                let mut unread = RunEvidence { dir_mtime_ms: Some(stat.mtime_ms), ..blank() };
+                if let Some(what) = runs.owner.objection(&stat) {
+                    return unsafe_as_a_whole(unread, what);
+                }
+                unread.status = FileFact::Unreadable(read::plain(&e));
+                return wrap(unread);
             }
         };
-        if let Ok(stat) = self.host.stat_dir(&dir) {
-            blank.dir_mtime_ms = Some(stat.mtime_ms);
-            blank.dir_mode = stat.mode;
-            if let Some(what) = runs.owner.objection(&stat) {
-                blank.unsafe_things.push((String::new(), what));
-                return wrap(blank);
-            }
+        let stat = self.host.stat_dir(&dir).ok();
+        let fresh = || RunEvidence {
+            dir_mtime_ms: stat.map(|stat| stat.mtime_ms),
+            dir_mode: stat.map_or(0, |stat| stat.mode),
+            ..blank()
+        };
+        if let Some(what) = stat.and_then(|stat| runs.owner.objection(&stat)) {
+            return unsafe_as_a_whole(fresh(), what);
         }
-        let (dir_mtime_ms, dir_mode) = (blank.dir_mtime_ms, blank.dir_mode);
-        let fresh = |run_id| {
-            let blank = self.blank(runs, run_id);
-            RunEvidence { dir_mtime_ms, dir_mode, ..blank }
-        };
-        let mut pass = self.stable_pass(runs, &dir, blank, &fresh, depth);
-        self.add_lives(&mut pass.evidence);
-        let active =
-            pass.evidence.status.value().and_then(StatusView::known_state).is_none_or(|s| {
-                s.is_active()
-                    || pass.evidence.status.value().is_some_and(|v| v.ended_at_ms.is_none())
-            });
-        if active && pass.evidence.life.word.is_gone() {
-            let pid = pass.evidence.status.value().and_then(|s| s.pid);
-            let blank = fresh(pass.evidence.run_id.clone());
-            let again = self.stable_pass(runs, &dir, blank, &fresh, depth);
+        let mut e = self.stable_pass(runs, &dir, &fresh, depth);
+        self.add_lives(&mut e);
+        let pid = |e: &RunEvidence| e.status.value().and_then(|s| s.pid);
+        if says_it_goes_on(&e) && e.life.word.is_gone() {
+            let again = self.stable_pass(runs, &dir, &fresh, depth);
+            let before = std::mem::replace(&mut e, again);
             // The same process is known to be gone; another one needs its own look.
-            let same = again.evidence.status.value().and_then(|s| s.pid) == pid;
-            let (life, startup) = (pass.evidence.life.clone(), pass.evidence.startup_life.clone());
-            pass = again;
-            if same {
-                pass.evidence.life = life;
-                pass.evidence.startup_life = startup;
+            if pid(&e) == pid(&before) {
+                e.life = before.life;
+                e.startup_life = before.startup_life;
             } else {
-                self.add_lives(&mut pass.evidence);
+                self.add_lives(&mut e);
             }
         }
-        self.add_children(runs, &mut pass.evidence);
+        self.add_children(runs, &mut e);
         if depth == Depth::Full {
-            self.add_artifacts(&mut pass.evidence);
+            self.add_artifacts(&mut e);
         }
-        wrap(pass.evidence)
+        wrap(e)
     }
 
     fn blank(&self, runs: &RunsRoot<H>, run_id: String) -> RunEvidence {
@@ -190,66 +173,59 @@ impl<H: Host> Store<'_, H> {
         &self,
         runs: &RunsRoot<H>,
         dir: &H::Dir,
-        mut blank: RunEvidence,
-        fresh: &dyn Fn(String) -> RunEvidence,
+        fresh: &dyn Fn() -> RunEvidence,
         depth: Depth,
-    ) -> Pass {
+    ) -> RunEvidence {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut pass = self.one_pass(runs, dir, blank, depth);
-            if depth == Depth::Row && is_settled(&pass.evidence) {
-                return pass;
+            let (mut e, status_stat) = self.one_pass(runs, dir, fresh(), depth);
+            if depth == Depth::Row && is_settled(&e) {
+                return e;
             }
             let now = self.host.stat_at(dir, layout::STATUS.as_ref()).ok();
-            let same = match (&pass.status_stat, &now) {
+            let same = match (&status_stat, &now) {
                 (Some(then), Some(now)) => then.is_same_as(now),
                 (None, None) => true,
                 // A damaged or unsafe status has no handle to compare; its presence is what counts.
-                (None, Some(_)) => pass.evidence.status.is_there(),
+                (None, Some(_)) => e.status.is_there(),
                 (Some(_), None) => false,
             };
             if same || attempt > limits::SNAPSHOT_RETRIES {
-                pass.evidence.unstable = !same;
-                return pass;
+                e.unstable = !same;
+                return e;
             }
-            blank = fresh(pass.evidence.run_id);
         }
     }
 
-    fn one_pass(&self, runs: &RunsRoot<H>, dir: &H::Dir, mut e: RunEvidence, depth: Depth) -> Pass {
+    /// One pass over the directory, and how the status looked when it was read.
+    fn one_pass(
+        &self,
+        runs: &RunsRoot<H>,
+        dir: &H::Dir,
+        mut e: RunEvidence,
+        depth: Depth,
+    ) -> (RunEvidence, Option<Stat>) {
         let host = self.host;
         let owner = runs.owner;
         let listing = list_run(host, dir);
-        let mut status_stat = None;
         let mut look =
             Look { host, dir, owner, listing: &listing, unsafe_things: &mut e.unsafe_things };
-        e.status = look.document(
-            &RunEntry::Status,
-            layout::STATUS,
-            limits::STATUS_MAX_BYTES,
-            &mut status_stat,
-            |doc| Ok(StatusView::read(doc)),
-        );
+        let limit = limits::STATUS_MAX_BYTES;
+        let status = |doc: &Document<'_>| Ok(StatusView::read(doc));
+        let status_stat;
+        (e.status, status_stat) = look.document(&RunEntry::Status, layout::STATUS, limit, status);
         let side = limits::SIDECAR_MAX_BYTES;
-        e.proof = look.document(&RunEntry::Proof, layout::PROOF, side, &mut None, Proof::read);
-        e.candidate = look.document(
-            &RunEntry::Candidate,
-            layout::CANDIDATE,
-            side,
-            &mut None,
-            Candidate::read,
-        );
+        e.proof = look.document(&RunEntry::Proof, layout::PROOF, side, Proof::read).0;
+        e.candidate =
+            look.document(&RunEntry::Candidate, layout::CANDIDATE, side, Candidate::read).0;
         let start = limits::STARTUP_MAX_BYTES;
-        e.startup = look.document(&RunEntry::Startup, layout::STARTUP, start, &mut None, |doc| {
-            Ok(StartupMessage::read(doc))
-        });
+        let startup = |doc: &Document<'_>| Ok(StartupMessage::read(doc));
+        e.startup = look.document(&RunEntry::Startup, layout::STARTUP, start, startup).0;
         let control = |doc: &Document<'_>| Ok(ControlMessage::read(doc));
-        e.ack = look.document(&RunEntry::Ack, layout::STARTUP_ACK, start, &mut None, control);
-        e.confirm =
-            look.document(&RunEntry::Confirm, layout::STARTUP_CONFIRM, start, &mut None, control);
-        e.proceed =
-            look.document(&RunEntry::Proceed, layout::STARTUP_PROCEED, start, &mut None, control);
+        e.ack = look.document(&RunEntry::Ack, layout::STARTUP_ACK, start, control).0;
+        e.confirm = look.document(&RunEntry::Confirm, layout::STARTUP_CONFIRM, start, control).0;
+        e.proceed = look.document(&RunEntry::Proceed, layout::STARTUP_PROCEED, start, control).0;
         // A proven end is told by the last lines; what has not ended may have begun long ago.
         let ended =
             e.status.value().and_then(StatusView::known_state).is_some_and(|s| s.is_terminal());
@@ -331,11 +307,11 @@ impl<H: Host> Store<'_, H> {
         }
         e.temp = temp_facts(host, dir, &e, &listing, owner);
         e.foreign_names = listing.foreign;
-        Pass { evidence: e, status_stat }
+        (e, status_stat)
     }
 
     fn has_config(&self, run_id: &str) -> bool {
-        let name = format!("{}{run_id}.json", layout::RUNNER_CONFIG_PREFIX);
+        let name = layout::runner_config_name(run_id);
         name.len() <= limits::NAME_MAX_BYTES
             && self
                 .temp_dir
@@ -346,7 +322,7 @@ impl<H: Host> Store<'_, H> {
     /// The configuration that a runner has not taken up. Its prompts are not kept.
     fn config(&self, run_id: &str) -> FileFact<RunnerConfig> {
         let Some(dir) = &self.temp_dir else { return FileFact::Absent };
-        let name = format!("{}{run_id}.json", layout::RUNNER_CONFIG_PREFIX);
+        let name = layout::runner_config_name(run_id);
         let limit = limits::CONFIG_MAX_BYTES;
         let read = |doc: &Document<'_>| Ok(RunnerConfig::read(doc));
         read::document_unlisted(self.host, dir, &name, limit, self.owner, read).0
@@ -424,6 +400,12 @@ impl<H: Host> Store<'_, H> {
         e.session_file_exists = found;
         e.cwd_exists = cwd;
     }
+}
+
+/// Whether the run says that it has not come to its end, or says nothing that is known.
+fn says_it_goes_on(e: &RunEvidence) -> bool {
+    let Some(status) = e.status.value() else { return true };
+    status.known_state().is_none_or(|s| s.is_active() || status.ended_at_ms.is_none())
 }
 
 /// Whether the run is over for good: an end that an observer has proven is the last thing that is
@@ -514,24 +496,18 @@ impl<H: Host> Look<'_, H> {
         entry: &RunEntry,
         name: &str,
         limit: u64,
-        stat: &mut Option<Stat>,
         decode: impl FnOnce(&Document<'_>) -> Result<T, crate::protocol::DecodeError>,
-    ) -> FileFact<T> {
-        let Some(kind) = self.listing.kind(entry) else { return FileFact::Absent };
-        let fact = match kind.filter(|k| *k != FileKind::Regular) {
+    ) -> (FileFact<T>, Option<Stat>) {
+        let Some(kind) = self.listing.kind(entry) else { return (FileFact::Absent, None) };
+        let (fact, stat) = match kind.filter(|k| *k != FileKind::Regular) {
             // Told by the listing: a pipe or device is not even opened.
-            Some(kind) => FileFact::Unsafe(read::describe(kind)),
-            None => {
-                let (fact, seen) =
-                    read::document(self.host, self.dir, name, limit, self.owner, decode);
-                *stat = seen;
-                fact
-            }
+            Some(kind) => (FileFact::Unsafe(read::describe(kind)), None),
+            None => read::document(self.host, self.dir, name, limit, self.owner, decode),
         };
         if let FileFact::Unsafe(what) = &fact {
             self.unsafe_things.push((name.to_owned(), what.clone()));
         }
-        fact
+        (fact, stat)
     }
 
     /// The summary of the log, or of its last lines, and its permission bits.
