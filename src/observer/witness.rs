@@ -19,13 +19,13 @@ use std::fmt;
 use std::io;
 
 use crate::protocol::candidate::Candidate;
-use crate::protocol::process::{self, Liveness, ProcessSeen, RecordedProcess};
+use crate::protocol::process::{self, Liveness, RecordedProcess};
 use crate::protocol::proof::{ExitGrade, Proof, ProofState};
 use crate::protocol::status::StatusView;
 use crate::protocol::{Document, layout, limits};
 use crate::store::host::{Part, ReadError};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
-use crate::store::{ProcessHost, observer_record};
+use crate::store::{ProcessHost, identity, observer_record};
 
 use super::{Subject, status};
 
@@ -109,7 +109,7 @@ pub fn witness<H: ProcessHost>(
             first_named_ms: Some(record.since_ms),
             last_write_ms: Some(record.since_ms),
         };
-        if judge(host, &recorded) == Liveness::Live {
+        if identity::judge(host, &recorded).word == Liveness::Live {
             return Ok(Witnessed::Attended(pid));
         }
     }
@@ -152,14 +152,6 @@ fn recorded(status: &StatusView) -> RecordedProcess<'_> {
         first_named_ms: status.started_at_ms,
         last_write_ms: status.last_update_ms,
     }
-}
-
-fn judge<H: ProcessHost>(host: &H, recorded: &RecordedProcess<'_>) -> Liveness {
-    if let Some(life) = process::judge_unprobed(recorded, host.system()) {
-        return life.word;
-    }
-    let seen = recorded.pid.map_or_else(ProcessSeen::default, |pid| host.process(pid));
-    process::judge(recorded, &seen, host.system()).word
 }
 
 /// Step 5.

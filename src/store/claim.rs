@@ -20,9 +20,9 @@
 
 use std::io;
 
-use crate::protocol::process;
+use crate::protocol::process::RecordedProcess;
 use crate::protocol::written::Claim;
-use crate::protocol::{layout, limits, process::RecordedProcess};
+use crate::protocol::{layout, limits};
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{Part, WriteHost};
@@ -113,9 +113,7 @@ fn set_aside<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<(), Sl
         identity: claim.identity.clone(),
         ..RecordedProcess::default()
     };
-    let system = host.system();
-    let life = process::judge_unprobed(&record, system)
-        .unwrap_or_else(|| process::judge(&record, &host.process(claim.pid), system));
+    let life = identity::judge(host, &record);
     if !life.word.is_gone() {
         return honoured(format!("{name} is claimed: {}", life.why));
     }

@@ -14,11 +14,12 @@ use crate::protocol::lease::{
     self, LeaseFacts, LeaseOwner, ProcessSeen as LeaseProcess, Staleness,
 };
 use crate::protocol::liveness::Alive;
-use crate::protocol::process::{self, Liveness, ProcessSeen, RecordedIdentity, RecordedProcess};
+use crate::protocol::process::{self, Liveness, RecordedIdentity, RecordedProcess};
 use crate::protocol::slot::SlotOwner;
 use crate::protocol::{layout, limits};
 
 use super::host::{FileKind, Host};
+use super::identity;
 use super::open::StoreProblem;
 use super::read::{self, ExpectedOwner};
 
@@ -289,12 +290,8 @@ pub(super) fn lease_staleness<H: Host>(host: &H, owner: &LeaseOwner) -> Stalenes
             identity,
             ..RecordedProcess::default()
         };
-        let system = host.system();
-        let seen = match process::judge_unprobed(&record, system) {
-            Some(_) => ProcessSeen::default(),
-            None => host.process(pid),
-        };
-        let alive = match process::judge(&record, &seen, system).word {
+        let seen = identity::look(host, &record);
+        let alive = match process::judge(&record, &seen, host.system()).word {
             Liveness::Dead | Liveness::Reused => Alive::No,
             Liveness::Live => Alive::Yes,
             _ => Alive::Unknown,

@@ -23,7 +23,7 @@ use crate::protocol::config::RunnerConfig;
 use crate::protocol::event::{self, EventSummary};
 use crate::protocol::evidence::{FileFact, RunEvidence, StderrTail, TempFacts};
 use crate::protocol::layout::{self, RunEntry};
-use crate::protocol::process::{self, Life, Liveness, RecordedProcess};
+use crate::protocol::process::{Life, Liveness, RecordedProcess};
 use crate::protocol::proof::{Proof, ProofState};
 use crate::protocol::result::{ResultPlace, ResultView};
 use crate::protocol::startup::{ControlMessage, StartupMessage};
@@ -31,11 +31,11 @@ use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
 use crate::protocol::{Document, limits};
 
-use super::control;
 use super::host::{FileKind, Host, Part, Stat};
 use super::open::{RunsRoot, Store};
 use super::read::{self, ExpectedOwner};
 use super::results::Wanted;
+use super::{control, identity};
 
 /// How much of each run is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,7 +330,6 @@ impl<H: Host> Store<'_, H> {
 
     /// Judges the processes that the records name.
     fn add_lives(&self, e: &mut RunEvidence) {
-        let system = self.host.system();
         if let Some(s) = e.status.value() {
             // Facts: the host of a run is its own, else that of a lease owner naming it.
             let lease = e.leases.iter().map(|l| &l.owner).find(|o| Some(o.pid) == s.pid);
@@ -357,7 +356,7 @@ impl<H: Host> Store<'_, H> {
                 first_named_ms: min_known(s.started_at_ms, logged),
                 last_write_ms: s.last_write_ms(),
             };
-            e.life = self.judge(&record, system);
+            e.life = identity::judge(self.host, &record);
         }
         let startup_pid = e.startup.value().and_then(|m| m.pid);
         if let Some(pid) = startup_pid.filter(|_| e.life.word == Liveness::NotRecorded) {
@@ -369,17 +368,8 @@ impl<H: Host> Store<'_, H> {
                 last_write_ms: at,
                 ..RecordedProcess::default()
             };
-            e.startup_life = Some(self.judge(&record, system));
+            e.startup_life = Some(identity::judge(self.host, &record));
         }
-    }
-
-    /// Spec: RS-LIVE-12.
-    fn judge(&self, record: &RecordedProcess<'_>, system: &process::SystemFacts) -> Life {
-        if let Some(life) = process::judge_unprobed(record, system) {
-            return life;
-        }
-        let pid = record.pid.unwrap_or_default();
-        process::judge(record, &self.host.process(pid), system)
     }
 
     /// Whether what a resume needs is there now. Only looked at, never opened. Spec: RS-READ-09.
