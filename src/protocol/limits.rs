@@ -40,6 +40,9 @@ pub const MAX_SMALL_RECORDS: usize = 10_000;
 /// Most requests of one control queue whose content is looked at: what a runner would do with the
 /// first ones tells what is wrong with their client.
 pub const REQUESTS_READ: usize = 100;
+/// Most requests of one control queue that are counted: nobody looks at so many, and a queue that is filled
+/// by mistake must not fill a report.
+pub const REQUESTS_LISTED: usize = 1000;
 /// Largest runner configuration that is read: prompts and skills of all steps.
 pub const CONFIG_MAX_BYTES: u64 = 16 << 20;
 /// Most nested routes of one store that are read.

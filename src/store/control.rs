@@ -6,7 +6,6 @@
 //! Nothing is removed, and no text of a request is kept. Spec: RS-CTRL-*, facts §3.9.
 
 use std::ffi::{OsStr, OsString};
-use std::ops::ControlFlow;
 
 use crate::protocol::control::{self, Queue};
 use crate::protocol::evidence::{ControlFacts, FileFact};
@@ -89,13 +88,9 @@ impl<H: Host> Inbox<'_, H> {
 
     /// Names of request files in a queue, sorted and bounded.
     fn names(&self, dir: &H::Dir) -> Vec<OsString> {
-        let mut names = Vec::new();
-        let _ = self.host.list(dir, &mut |entry| {
+        let (mut names, _) = read::listed(self.host, dir, limits::REQUESTS_LISTED, |entry| {
             let name = entry.name.to_string_lossy();
-            if name.ends_with(".json") && !name.starts_with('.') {
-                names.push(entry.name);
-            }
-            if names.len() < 1000 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            (name.ends_with(".json") && !name.starts_with('.')).then_some(entry.name)
         });
         names.sort_unstable();
         names

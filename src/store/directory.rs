@@ -25,13 +25,13 @@
 //! Spec: RS-ATOM-03, RS-ATOM-07, RS-ATOM-12, RS-DUR-06, RS-RETRY-01; facts W-1, W-10, Z-5.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::protocol::limits;
 
 use super::atomic::{DIR_MODE, Step, WriteError};
 use super::host::{FileKind, Host, Stat, WriteHost};
+use super::read;
 use super::retry::{Attempts, RetryPolicy};
 
 /// Opens the root of a store for writing, by its path. Spec: RS-ATOM-12.
@@ -285,17 +285,9 @@ pub fn remove_if_empty<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> i
 /// # Errors
 /// As the system says.
 pub(super) fn names_of_directories<H: Host>(host: &H, dir: &H::Dir) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    host.list(dir, &mut |entry| {
+    let (names, done) = read::listed(host, dir, limits::MAX_SMALL_RECORDS, |entry| {
         let may_be_one = matches!(entry.kind, Some(FileKind::Directory) | None);
-        if let Some(name) = entry.name.to_str().filter(|_| may_be_one) {
-            names.push(name.to_owned());
-        }
-        if names.len() < limits::MAX_SMALL_RECORDS {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    })?;
-    Ok(names)
+        entry.name.to_str().filter(|_| may_be_one).map(str::to_owned)
+    });
+    done.map(|()| names)
 }

@@ -17,9 +17,7 @@
 //! A crash leaves requests that nobody took up, or a line in the log about one that nobody carried out.
 //! Spec: RS-STEP-04, RS-STEP-05; facts C-1 to C-5.
 
-use std::ffi::OsString;
 use std::io;
-use std::ops::ControlFlow;
 
 use crate::protocol::control::{REQUEST_MAX_BYTES, SteerRequest, StopRequest};
 use crate::protocol::state::RunState;
@@ -29,7 +27,7 @@ use super::atomic::{self, Durability, Options, WriteError};
 use super::directory;
 use super::host::{Part, ReadError, WriteHost};
 use super::retry::RetryPolicy;
-use super::{journal, lock_dir};
+use super::{journal, lock_dir, read};
 
 /// A request that was taken up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,17 +128,11 @@ impl<H: WriteHost> Inbox<'_, H> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(e),
         };
-        let mut names: Vec<OsString> = Vec::new();
-        self.host.list(&dir, &mut |entry| {
-            if entry.name.to_string_lossy().ends_with(".json") {
-                names.push(entry.name);
-            }
-            if names.len() < limits::MAX_SMALL_RECORDS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
+        let (mut names, listed) =
+            read::listed(self.host, &dir, limits::MAX_SMALL_RECORDS, |entry| {
+                entry.name.to_string_lossy().ends_with(".json").then_some(entry.name)
+            });
+        listed?;
         // Names begin with the time.
         names.sort();
         for name in names.iter().take(limits::REQUESTS_TAKEN) {

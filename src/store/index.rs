@@ -21,18 +21,12 @@ impl<H: Host> RunsRoot<H> {
     /// Spec: RS-INDEX-01, RS-INDEX-02, RS-INDEX-03.
     pub fn active_names(&self, host: &H) -> Option<Vec<String>> {
         let index = self.active_index.as_ref()?;
-        let mut names = Vec::new();
-        let _ = host.list(index, &mut |entry| {
+        let (mut names, _) = read::listed(host, index, limits::MAX_SMALL_RECORDS, |entry| {
             let plain = matches!(entry.kind, Some(FileKind::Regular) | None);
             let is_run = |name: &&str| {
                 plain && RunId::from_entry(name).is_ok() && *name != layout::TOOL_CALLS_DIR
             };
-            names.extend(entry.name.to_str().filter(is_run).map(str::to_owned));
-            if names.len() < limits::MAX_SMALL_RECORDS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            entry.name.to_str().filter(is_run).map(str::to_owned)
         });
         names.sort_unstable();
         Some(names)
@@ -46,18 +40,9 @@ impl<H: Host> RunsRoot<H> {
         };
         let name = segment::encode_str(tool_call, limits::NAME_MAX_BYTES);
         let Ok(dir) = host.open_dir_at(&calls, name.as_ref()) else { return Vec::new() };
-        let mut runs = Vec::new();
-        let _ = host.list(&dir, &mut |entry| {
-            if let Some(run) = entry.name.to_str().filter(|n| RunId::from_entry(n).is_ok()) {
-                runs.push(run.to_owned());
-            }
-            if runs.len() < limits::MAX_SMALL_RECORDS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        });
-        runs
+        let run = |name: &str| RunId::from_entry(name).is_ok().then(|| name.to_owned());
+        let limit = limits::MAX_SMALL_RECORDS;
+        read::listed(host, &dir, limit, |entry| entry.name.to_str().and_then(run)).0
     }
 
     /// Ids of the runs that ended last, newest first, without repetition.
@@ -67,18 +52,11 @@ impl<H: Host> RunsRoot<H> {
             return Vec::new();
         };
         let wanted = session.map(|s| segment::encode_str(s, limits::NAME_MAX_BYTES));
-        let mut markers: Vec<(String, std::ffi::OsString)> = Vec::new();
-        let mut sessions = Vec::new();
-        let _ = host.list(&index, &mut |entry| {
-            if wanted.as_ref().is_none_or(|w| entry.name == OsStr::new(w)) {
-                sessions.push(entry.name);
-            }
-            if sessions.len() < limits::MAX_SMALL_RECORDS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+        let (sessions, _) = read::listed(host, &index, limits::MAX_SMALL_RECORDS, |entry| {
+            let is_wanted = wanted.as_ref().is_none_or(|w| entry.name == OsStr::new(w));
+            is_wanted.then_some(entry.name)
         });
+        let mut markers: Vec<(String, std::ffi::OsString)> = Vec::new();
         for session in &sessions {
             let Ok(dir) = host.open_dir_at(&index, session) else { continue };
             let _ = host.list(&dir, &mut |entry| {

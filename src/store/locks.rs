@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::ops::ControlFlow;
 
 use crate::protocol::evidence::{FileFact, LeaseFact, SlotFact};
 use crate::protocol::finding;
@@ -205,14 +204,8 @@ fn entries<H: Host>(
             return None;
         }
     };
-    let mut names = Vec::new();
-    let listed = host.list(&dir, &mut |entry| {
-        names.push(entry.name.to_string_lossy().into_owned());
-        if names.len() < limits::MAX_SMALL_RECORDS {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+    let (mut names, listed) = read::listed(host, &dir, limits::MAX_SMALL_RECORDS, |entry| {
+        Some(entry.name.to_string_lossy().into_owned())
     });
     if let Err(e) = listed {
         let kind = &finding::DIR_UNREADABLE;

@@ -1,11 +1,14 @@
-//! One file into one fact: bounded, no link followed, plain files of the expected owner only.
+//! One file into one fact: bounded, no link followed, plain files of the expected owner only. And the names
+//! in a directory, bounded as well.
 
 use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
 
 use crate::protocol::evidence::{FileFact, FileMeta};
 use crate::protocol::{DecodeError, Document, Outline};
 
-use super::host::{FileKind, FileRead, Host, Part, ReadError, Stat};
+use super::host::{DirEntry, FileKind, FileRead, Host, Part, ReadError, Stat};
 
 /// Who may own the files of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +67,24 @@ pub(super) fn bytes<H: Host, T>(
     }
 }
 
+/// What `pick` makes of the names in a directory, in the system's order, until there are `limit` of them. A
+/// listing that breaks off leaves what it had found, and its error. Spec: RS-READ-04.
+pub(super) fn listed<H: Host, T>(
+    host: &H,
+    dir: &H::Dir,
+    limit: usize,
+    mut pick: impl FnMut(DirEntry) -> Option<T>,
+) -> (Vec<T>, io::Result<()>) {
+    let mut found = Vec::new();
+    let done = host.list(dir, &mut |entry| {
+        found.extend(pick(entry));
+        if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    (found, done)
+}
+
 /// An I/O error in words, without the number.
-pub(super) fn plain(e: &std::io::Error) -> String {
+pub(super) fn plain(e: &io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
@@ -105,7 +124,7 @@ pub(super) fn document_unlisted<H: Host, T>(
 ) -> (FileFact<T>, Option<Stat>) {
     match host.stat_at(dir, OsStr::new(name)) {
         Ok(stat) if stat.kind != FileKind::Regular => (FileFact::Unsafe(describe(stat.kind)), None),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => (FileFact::Absent, None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => (FileFact::Absent, None),
         // What else went wrong is told by the attempt.
         _ => document(host, dir, name, limit, owner, decode),
     }

@@ -409,14 +409,5 @@ fn payload_name(entry: &DirEntry) -> Option<&str> {
 
 /// The names in a directory, bounded.
 fn names<H: Host>(host: &H, dir: &H::Dir) -> Vec<OsString> {
-    let mut names = Vec::new();
-    let _ = host.list(dir, &mut |entry| {
-        names.push(entry.name);
-        if names.len() < limits::MAX_SMALL_RECORDS {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    });
-    names
+    read::listed(host, dir, limits::MAX_SMALL_RECORDS, |entry| Some(entry.name)).0
 }

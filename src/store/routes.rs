@@ -11,7 +11,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::ops::ControlFlow;
 
 use crate::protocol::evidence::FileFact;
 use crate::protocol::finding::{self, FindingKind};
@@ -95,13 +94,9 @@ impl<H: Host> Look<'_, H> {
         limit: usize,
         wants: &mut dyn FnMut(&str, Option<FileKind>) -> bool,
     ) -> Vec<String> {
-        let mut names = Vec::new();
-        let _ = self.host.list(dir, &mut |entry| {
+        let (mut names, _) = read::listed(self.host, dir, limit, |entry| {
             let name = entry.name.to_str().filter(|n| !n.starts_with('.'));
-            if let Some(name) = name.filter(|n| wants(n, entry.kind)) {
-                names.push(name.to_owned());
-            }
-            if names.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            name.filter(|n| wants(n, entry.kind)).map(str::to_owned)
         });
         names.sort_unstable();
         names
