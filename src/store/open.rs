@@ -101,10 +101,9 @@ impl<'h, H: Host> Store<'h, H> {
         let path = host.absolute(path);
         let stat = host.stat(&path)?;
         let name = path.file_name().unwrap_or_default().to_owned();
-        let parent = path.parent().map(Path::to_owned);
+        // Whatever stands in a runs root, also what cannot be entered, stands for a run and gets its report.
+        let in_runs_root = path.parent().filter(|parent| is_runs_root_name(parent));
         if stat.kind != FileKind::Directory {
-            // A link or file in a runs root stands in the place of a run, and gets its report.
-            let in_runs_root = parent.as_deref().filter(|p| is_runs_root_name(p));
             return match in_runs_root {
                 Some(runs) => Self::open_run(host, runs, name, now_ms, times),
                 None if stat.kind == FileKind::Link => {
@@ -116,17 +115,11 @@ impl<'h, H: Host> Store<'h, H> {
                 None => Err(io::ErrorKind::NotADirectory.into()),
             };
         }
-        let dir = match host.open_dir(&path) {
-            Ok(dir) => dir,
-            Err(e) => {
-                let in_runs_root = parent.as_deref().filter(|p| is_runs_root_name(p));
-                return match in_runs_root {
-                    Some(runs) => Self::open_run(host, runs, name, now_ms, times),
-                    None => Err(e),
-                };
-            }
-        };
-        Self::open_by_shape(host, &path, dir, &stat, now_ms, times)
+        match (host.open_dir(&path), in_runs_root) {
+            (Ok(dir), _) => Self::open_by_shape(host, &path, dir, &stat, now_ms, times),
+            (Err(_), Some(runs)) => Self::open_run(host, runs, name, now_ms, times),
+            (Err(e), None) => Err(e),
+        }
     }
 
     fn open_by_shape(
@@ -143,9 +136,7 @@ impl<'h, H: Host> Store<'h, H> {
                 let parent = path.parent().unwrap_or(path);
                 Self::open_run(host, parent, name, now_ms, times)
             }
-            Shape::RunsRoot => {
-                Ok(Opened::Store(Self::open_runs_root(host, path, now_ms, times)?.0))
-            }
+            Shape::RunsRoot => Ok(Opened::Store(Self::open_runs_root(host, path, now_ms, times)?)),
             Shape::TempRoot => {
                 let mut store = Self::empty(host, path, stat, now_ms, times);
                 store.check_root(stat, path);
@@ -202,13 +193,8 @@ impl<'h, H: Host> Store<'h, H> {
         }
     }
 
-    /// Opens the store around one runs root; returns the index of that root in it.
-    fn open_runs_root(
-        host: &'h H,
-        path: &Path,
-        now_ms: i64,
-        times: Times,
-    ) -> io::Result<(Self, usize)> {
+    /// Opens the store around one runs root, which is its only one.
+    fn open_runs_root(host: &'h H, path: &Path, now_ms: i64, times: Times) -> io::Result<Self> {
         let nested = nested_root(path);
         let temp = match &nested {
             Some((temp, _)) => Some(temp.clone()),
@@ -240,7 +226,7 @@ impl<'h, H: Host> Store<'h, H> {
         };
         let split = layout::fallback_pid(&name, layout::RUNS_DIR).map(|_| name);
         store.add_runs_root(dir, path.to_owned(), label, split, nested.map(|(_, run)| run));
-        Ok((store, 0))
+        Ok(store)
     }
 
     fn open_run(
@@ -250,11 +236,10 @@ impl<'h, H: Host> Store<'h, H> {
         now_ms: i64,
         times: Times,
     ) -> io::Result<Opened<'h, H>> {
-        let (mut store, index) = Self::open_runs_root(host, runs, now_ms, times)?;
-        let root_run = store.runs_roots[index].nested_under.clone();
+        let mut store = Self::open_runs_root(host, runs, now_ms, times)?;
+        let root_run = store.runs_roots[0].nested_under.clone();
         store.only_root_run = Some(root_run.unwrap_or_else(|| name.to_string_lossy().into_owned()));
-        // Shape problems of the parent are not this run's business unless it is a real runs root.
-        Ok(Opened::Run(store, index, name))
+        Ok(Opened::Run(store, 0, name))
     }
 
     fn add_temp_root(&mut self, dir: H::Dir) {
@@ -318,19 +303,12 @@ impl<'h, H: Host> Store<'h, H> {
         let host = self.host;
         let active_index = host.open_dir_at(&dir, layout::ACTIVE_INDEX.as_ref()).ok();
         let marked = active_index.as_ref().and_then(|index| names_in(host, index));
-        let owner = match host.stat_dir(&dir) {
-            Ok(stat) => {
-                if let Some(what) = self.owner.objection(&stat) {
-                    self.problem(
-                        &finding::ROOT_UNSAFE,
-                        label.clone(),
-                        format!("the runs root is {what}"),
-                    );
-                }
-                self.owner
-            }
-            Err(_) => self.owner,
-        };
+        let owner = self.owner;
+        let objection = host.stat_dir(&dir).ok().and_then(|stat| owner.objection(&stat));
+        if let Some(what) = objection {
+            let text = format!("the runs root is {what}");
+            self.problem(&finding::ROOT_UNSAFE, label.clone(), text);
+        }
         let results = match &nested_under {
             None => (0..self.results_roots.len()).collect(),
             Some(root_run) => {
@@ -387,16 +365,8 @@ impl<'h, H: Host> Store<'h, H> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(e) => return self.unopened(temp, layout::NESTED_RUNS_DIR, &e),
         };
-        let mut names = Vec::new();
-        let _ = host.list(&nested, &mut |entry| {
-            if let Some(name) = entry.name.to_str().filter(|n| !n.starts_with('.')) {
-                names.push(name.to_owned());
-            }
-            if names.len() < limits::MAX_SMALL_RECORDS {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+        let (mut names, _) = read::listed(host, &nested, limits::MAX_SMALL_RECORDS, |entry| {
+            entry.name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned)
         });
         names.sort_unstable();
         for name in names {
