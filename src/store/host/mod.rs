@@ -128,6 +128,20 @@ pub enum Part {
     Tail(u64),
 }
 
+impl Part {
+    /// Where the part of a file begins and how long it is, in bytes.
+    #[cfg(any(unix, windows))]
+    fn of(self, stat: Stat) -> Result<(u64, u64), ReadError> {
+        match self {
+            Self::All(limit_bytes) if stat.bytes > limit_bytes => {
+                Err(ReadError::TooLarge { bytes: stat.bytes, limit_bytes, stat })
+            }
+            Self::All(_) => Ok((0, stat.bytes)),
+            Self::Tail(limit) => Ok((stat.bytes.saturating_sub(limit), stat.bytes.min(limit))),
+        }
+    }
+}
+
 /// What was read.
 #[derive(Clone, Debug)]
 pub struct FileRead {

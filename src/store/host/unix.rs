@@ -5,15 +5,12 @@
 //! look keeps a device or pipe from being opened at all; the second one settles a race with whoever
 //! swaps the name in between.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-use std::os::unix::ffi::OsStrExt;
-#[cfg(any(target_os = "linux", target_os = "android"))]
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -124,13 +121,7 @@ fn stat_of(s: &rustix::fs::Stat) -> Stat {
 }
 
 fn read_open(fd: BorrowedFd<'_>, stat: Stat, part: Part) -> Result<FileRead, ReadError> {
-    let (offset, want) = match part {
-        Part::All(limit) if stat.bytes > limit => {
-            return Err(ReadError::TooLarge { bytes: stat.bytes, limit_bytes: limit, stat });
-        }
-        Part::All(_) => (0, stat.bytes),
-        Part::Tail(limit) => (stat.bytes.saturating_sub(limit), stat.bytes.min(limit)),
-    };
+    let (offset, want) = part.of(stat)?;
     let want = usize::try_from(want).map_err(|_| io::Error::other("file too long to hold"))?;
     let mut bytes = vec![0; want];
     let mut have = 0;
@@ -260,16 +251,7 @@ fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> i
     let mut entries = rustix::fs::RawDir::new(dir, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => None,
-            known => Some(kind_of(known)),
-        };
-        let entry = DirEntry { name: OsString::from_vec(name.to_vec()), kind };
-        if each(entry).is_break() {
+        if hand_on(entry.file_name(), entry.file_type(), each).is_break() {
             break;
         }
     }
@@ -280,20 +262,28 @@ fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> i
 fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let kind = match entry.file_type() {
-            FileType::Unknown => None,
-            known => Some(kind_of(known)),
-        };
-        let entry = DirEntry { name: OsStr::from_bytes(name).to_owned(), kind };
-        if each(entry).is_break() {
+        if hand_on(entry.file_name(), entry.file_type(), each).is_break() {
             break;
         }
     }
     Ok(())
+}
+
+/// Hands one entry of a listing on, unless it is the directory itself or its parent.
+fn hand_on(
+    name: &CStr,
+    file_type: FileType,
+    each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let name = name.to_bytes();
+    if name == b"." || name == b".." {
+        return ControlFlow::Continue(());
+    }
+    let kind = match file_type {
+        FileType::Unknown => None,
+        known => Some(kind_of(known)),
+    };
+    each(DirEntry { name: OsString::from_vec(name.to_vec()), kind })
 }
 
 /// Without a start time only absence is certain; presence stays unknown.

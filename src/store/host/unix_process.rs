@@ -72,11 +72,16 @@ fn name(raw: i32) -> String {
     found.map_or_else(|| format!("SIG{raw}"), |(_, name)| (*name).to_owned())
 }
 
-fn exit_of(status: &WaitIdStatus) -> Exit {
-    match (status.exit_status(), status.terminating_signal()) {
+/// Two calls tell an end, each with a type of its own.
+fn exit_of(code: Option<i32>, signal: Option<i32>) -> Exit {
+    match (code, signal) {
         (Some(code), _) => Exit::Code(i64::from(code)),
         (None, signal) => Exit::Signal(name(signal.unwrap_or_default())),
     }
+}
+
+fn exit_of_child(status: &WaitIdStatus) -> Exit {
+    exit_of(status.exit_status(), status.terminating_signal())
 }
 
 /// Waits through interruptions.
@@ -210,14 +215,14 @@ impl ProcessHost for RealHost {
 
     fn peek(&self, child: &RealChild) -> io::Result<Option<Exit>> {
         let options = WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        Ok(waitid(WaitId::Pid(child.unreaped()?), options)?.as_ref().map(exit_of))
+        Ok(waitid(WaitId::Pid(child.unreaped()?), options)?.as_ref().map(exit_of_child))
     }
 
     fn reap(&self, child: &mut RealChild) -> io::Result<Exit> {
         let pid = child.unreaped()?;
         let status = waitid(WaitId::Pid(pid), WaitIdOptions::empty())?;
         child.reaped = true;
-        status.as_ref().map(exit_of).ok_or_else(not_found)
+        status.as_ref().map(exit_of_child).ok_or_else(not_found)
     }
 
     #[cfg(target_os = "linux")]
@@ -399,10 +404,7 @@ fn reap_any() -> io::Result<Option<Waited>> {
             Err(e) => return Err(e.into()),
             Ok(None) => return Ok(None),
             Ok(Some((pid, status))) => {
-                let exit = match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => Exit::Code(i64::from(code)),
-                    (None, signal) => Exit::Signal(name(signal.unwrap_or_default())),
-                };
+                let exit = exit_of(status.exit_status(), status.terminating_signal());
                 return Ok(Some(Waited::Ended(pid.as_raw_pid().unsigned_abs(), exit)));
             }
         }

@@ -109,13 +109,7 @@ pub(super) fn stat_of(m: &std::fs::Metadata) -> Stat {
 }
 
 fn read_open(mut file: &File, stat: Stat, part: Part) -> Result<FileRead, ReadError> {
-    let (offset, want) = match part {
-        Part::All(limit) if stat.bytes > limit => {
-            return Err(ReadError::TooLarge { bytes: stat.bytes, limit_bytes: limit, stat });
-        }
-        Part::All(_) => (0, stat.bytes),
-        Part::Tail(limit) => (stat.bytes.saturating_sub(limit), stat.bytes.min(limit)),
-    };
+    let (offset, want) = part.of(stat)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     // The length at opening bounds the read: a log that grows faster than it is read must end.
