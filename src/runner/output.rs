@@ -14,7 +14,7 @@
 
 use crate::protocol::{layout, limits};
 use crate::store::ProcessHost;
-use crate::store::atomic::FILE_MODE;
+use crate::store::atomic::{FILE_MODE, overrule_umask};
 use crate::store::host::{Host, Part};
 use crate::store::journal::rotated_name;
 
@@ -72,9 +72,7 @@ impl<F> OutputLog<F> {
             Some(file) => file,
             None => {
                 let file = host.open_append(run_dir, self.name.as_ref(), FILE_MODE, true)?;
-                if FILE_MODE & host.umask() != 0 {
-                    host.set_mode(&file, FILE_MODE)?;
-                }
+                overrule_umask(host, &file)?;
                 file
             }
         };

@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::protocol::layout;
 
-use super::atomic::{FILE_MODE, Step, WriteError};
+use super::atomic::{FILE_MODE, Step, WriteError, overrule_umask};
 use super::directory;
 use super::host::WriteHost;
 use super::retry::RetryPolicy;
@@ -139,10 +139,7 @@ impl<'a, H: WriteHost> Locks<'a, H> {
             no_lock(e.below(layout::OWN_DIR))
         };
         let file = host.open_append(&dir, name.as_ref(), FILE_MODE, true).map_err(failed)?;
-        if FILE_MODE & host.umask() != 0 {
-            // Without its owner's bits the next process could not open it.
-            host.set_mode(&file, FILE_MODE).map_err(failed)?;
-        }
+        overrule_umask(host, &file).map_err(failed)?;
         let mut waited_ms = 0;
         let mut waits = WAITS_MS.iter().chain(std::iter::repeat(&WAITS_MS[WAITS_MS.len() - 1]));
         loop {

@@ -18,7 +18,7 @@
 
 use std::io;
 
-use super::atomic::{FILE_MODE, Step, WriteError};
+use super::atomic::{FILE_MODE, Step, WriteError, overrule_umask};
 use super::host::{Part, ReadError, WriteHost};
 use super::retry::RetryPolicy;
 
@@ -69,8 +69,8 @@ pub fn append<H: WriteHost>(
     let file =
         host.open_append(dir, name.as_ref(), FILE_MODE, true).map_err(|e| fail(Step::Append, e))?;
     // A log that the umask closed to its owner could not be appended to a second time.
-    if fresh && FILE_MODE & host.umask() != 0 {
-        host.set_mode(&file, FILE_MODE).map_err(|e| fail(Step::SetMode, e))?;
+    if fresh {
+        overrule_umask(host, &file).map_err(|e| fail(Step::SetMode, e))?;
     }
     loop {
         match host.write(&file, text.as_bytes()) {

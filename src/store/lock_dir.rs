@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 
 use crate::protocol::layout;
 
-use super::atomic::{DIR_MODE, FILE_MODE, Step, WriteError, write_all};
+use super::atomic::{FILE_MODE, Step, WriteError, overrule_umask, write_all};
 use super::directory;
 use super::host::{FileKind, WriteHost};
 use super::retry::RetryPolicy;
@@ -41,23 +41,6 @@ pub(super) fn ensure<H: WriteHost>(
     Ok(dir)
 }
 
-/// Makes a directory with mode 0700. A umask that takes bits of the owner is overruled: without them
-/// not even the owner could open it.
-fn create_private<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> io::Result<()> {
-    let make = || host.create_dir(parent, name.as_ref(), DIR_MODE);
-    RetryPolicy::default().run(host, make).0?;
-    if DIR_MODE & host.umask() != 0 {
-        host.set_dir_mode(parent, name.as_ref(), DIR_MODE)?;
-    }
-    Ok(())
-}
-
-fn open<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> Result<H::Dir, WriteError> {
-    // A link is an error here: the directory may belong to anybody.
-    host.open_dir_at(parent, name.as_ref())
-        .map_err(|e| WriteError::of(host, parent, Step::Look, name, e))
-}
-
 /// Builds a lock directory under a private name: everything in it is flushed when this returns.
 ///
 /// A failure leaves nothing, or what could not be removed either.
@@ -70,9 +53,8 @@ pub(super) fn build<H: WriteHost>(
     // The name holds a token of this caller alone: what stands there is its own earlier attempt.
     remove_tree(host, parent, name)
         .map_err(|e| WriteError::of(host, parent, Step::Remove, name, e))?;
-    create_private(host, parent, name)
-        .map_err(|e| WriteError::of(host, parent, Step::CreateDirectory, name, e))?;
-    let filled = open(host, parent, name).and_then(|dir| fill(host, &dir, name, owner_text));
+    let made = directory::create_new(host, parent, name, &RetryPolicy::default());
+    let filled = made.and_then(|dir| fill(host, &dir, name, owner_text));
     if let Err(mut e) = filled {
         e.cleanup = remove_tree(host, parent, name).err();
         return Err(e);
@@ -85,9 +67,7 @@ fn fill<H: WriteHost>(host: &H, dir: &H::Dir, name: &str, text: &str) -> Result<
     let fail = |step, e| WriteError::of(host, dir, step, &label, e);
     let file =
         host.create(dir, layout::OWNER.as_ref(), FILE_MODE).map_err(|e| fail(Step::Create, e))?;
-    if FILE_MODE != FILE_MODE & !host.umask() {
-        host.set_mode(&file, FILE_MODE).map_err(|e| fail(Step::SetMode, e))?;
-    }
+    overrule_umask(host, &file).map_err(|e| fail(Step::SetMode, e))?;
     write_all(host, &file, text.as_bytes()).map_err(|e| fail(Step::Write, e))?;
     // Both before the rename: the final name must never lead to a directory without its record.
     host.sync(&file).map_err(|e| fail(Step::Flush, e))?;

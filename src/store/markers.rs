@@ -181,9 +181,7 @@ fn create_empty<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> Result<Mark
     match host.create(dir, name.as_ref(), FILE_MODE) {
         Ok(file) => {
             // Another writer opens the marker to make it again, so its owner must be able to.
-            if FILE_MODE & host.umask() != 0 {
-                host.set_mode(&file, FILE_MODE).map_err(|e| failed(Step::SetMode, e))?;
-            }
+            atomic::overrule_umask(host, &file).map_err(|e| failed(Step::SetMode, e))?;
             Ok(Marker::Made)
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
