@@ -7,7 +7,7 @@
 //!
 //! Ordered steps of [`create`]:
 //! 1. look: a whole reserve is left alone, a short one is removed, anything else is refused;
-//! 2. create the file: exclusively, following no link, mode 0600;
+//! 2. create the file: exclusively, following no link, mode 0600 whatever the umask;
 //! 3. write it full of chance: a hole or a run of zeros has no blocks on many file systems, and what
 //!    can be compressed has fewer;
 //! 4. flush it: until then the system has promised the blocks, but may not have set them aside.
@@ -28,7 +28,7 @@ use std::io;
 
 use crate::protocol::{layout, limits};
 
-use super::atomic::{FILE_MODE, Step, WriteError, write_all};
+use super::atomic::{FILE_MODE, Step, WriteError, overrule_umask, write_all};
 use super::host::{FileKind, WriteHost};
 
 /// What became of a reserve.
@@ -61,8 +61,9 @@ pub fn create<H: WriteHost>(host: &H, run_dir: &H::Dir) -> Result<Reserved, Writ
     let file = host
         .create(run_dir, layout::RESERVE.as_ref(), FILE_MODE)
         .map_err(|e| failed(Step::Create, e))?;
-    let filled = write_all(host, &file, &chance(host))
-        .map_err(|e| (Step::Write, e))
+    let filled = overrule_umask(host, &file)
+        .map_err(|e| (Step::SetMode, e))
+        .and_then(|()| write_all(host, &file, &chance(host)).map_err(|e| (Step::Write, e)))
         // Flushed after it is written: before that no block need have been set aside.
         .and_then(|()| host.sync(&file).map_err(|e| (Step::Flush, e)));
     drop(file);

@@ -9,7 +9,7 @@ use runstore::protocol::observer_record::ObserverRecord;
 use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
 use runstore::protocol::proof::{ExitGrade, Proof, ProofState};
 use runstore::protocol::slot::SlotKind;
-use runstore::protocol::{Document, Open};
+use runstore::protocol::{Document, Open, layout};
 use runstore::store::candidate::{record_no_writers, record_writers};
 use runstore::store::host::{Adopted, Exit, Host as _, Part, Signal, WriteHost as _};
 use runstore::store::observer_record;
@@ -206,6 +206,21 @@ fn a_failing_effect_of_an_observation_is_told_or_made_good_and_invents_nothing()
             }
         },
     );
+}
+
+#[test]
+fn the_logs_of_a_runner_are_private_whatever_the_umask() {
+    for umask in [0, 0o022, 0o777] {
+        let host = FaultHost::new();
+        host.set_umask(umask);
+        under_way(&host);
+        observe(&host);
+        for log in [layout::RUNNER_STDOUT_LOG, layout::RUNNER_STDERR_LOG] {
+            let stat =
+                host.stat_at(&run_dir(&host), log.as_ref()).expect("the runner writes to it");
+            assert_eq!(stat.mode, 0o600, "{log}, umask {umask:o}");
+        }
+    }
 }
 
 fn writer() -> Instance {

@@ -52,6 +52,17 @@ fn reserve_is_whole_or_made_whole(host: &FaultHost, crash: &Crash) -> Result<(),
 }
 
 #[test]
+fn a_reserve_is_private_whatever_the_umask() {
+    for umask in [0, 0o022, 0o777] {
+        let host = FaultHost::new();
+        host.set_umask(umask);
+        make(&host);
+        let stat = host.stat_at(&0, layout::RESERVE.as_ref()).expect("made");
+        assert_eq!(stat.mode, 0o600, "{umask:o}");
+    }
+}
+
+#[test]
 pub(crate) fn a_reserve_is_whole_absent_or_made_whole_after_every_crash() {
     let seen = explore(with_status, make, reserve_is_whole_or_made_whole);
     table::seen("reserve::create", &seen);
