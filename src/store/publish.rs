@@ -26,12 +26,13 @@ use std::fmt;
 use std::io;
 
 use crate::protocol::document::{object_text, string_text};
+use crate::protocol::evidence::FileFact;
 use crate::protocol::segment::{self, SegmentInput};
 use crate::protocol::{DecodeError, Document, Raw, layout, limits};
 
 use super::atomic::{self, Durability, Options, Step, WriteError};
 use super::directory;
-use super::host::{FileKind, Host, Part, ReadError, WriteHost};
+use super::host::{FileKind, Host, Part, WriteHost};
 use super::read::{self, ExpectedOwner};
 use super::retry::RetryPolicy;
 
@@ -199,32 +200,36 @@ pub fn publish<H: WriteHost>(
     run_dir: Option<&H::Dir>,
     retry: &RetryPolicy,
 ) -> Result<Published, PublishError> {
-    let (names, pending, mut problems) =
-        write_pending(host, results, file, payload, run_dir, retry)?;
-    let place = match move_to_public(host, results, &pending, &names, retry) {
+    let doc = document(file, payload)?;
+    let parsed = Payload::read(file, &doc)?;
+    let (pending, mut problems) = write_pending(host, results, &parsed, payload, run_dir, retry)?;
+    let names = &parsed.names;
+    let place = match move_to_public(host, results, &pending, names, retry) {
         Ok(place) => place,
         // The result is found all the same, and any reader may try again.
         Err(e) => {
             let why = e.to_string();
             problems.push(e);
-            place_now(host, results, &pending, &names).unwrap_or(Place::Pending(why))
+            place_now(host, results, &pending, names).unwrap_or(Place::Pending(why))
         }
     };
     Ok(Published { place, problems })
 }
 
-/// Steps 1 to 4.
+fn document<'a>(file: &str, text: &'a str) -> Result<Document<'a>, PublishError> {
+    Document::parse(text).map_err(|e| PublishError::NotADocument(file.to_owned(), e))
+}
+
+/// Steps 2 to 4.
 fn write_pending<H: WriteHost>(
     host: &H,
     results: &H::Dir,
-    file: &str,
+    payload: &Payload<'_>,
     text: &str,
     run_dir: Option<&H::Dir>,
     retry: &RetryPolicy,
-) -> Result<(ResultNames, H::Dir, Vec<WriteError>), PublishError> {
-    let doc = Document::parse(text).map_err(|e| PublishError::NotADocument(file.to_owned(), e))?;
-    let payload = Payload::read(file, &doc)?;
-    let names = payload.names.clone();
+) -> Result<(H::Dir, Vec<WriteError>), PublishError> {
+    let names = &payload.names;
     let options = Options::new(Durability::Durable).retry(*retry);
 
     let place = format!("{}/{}", layout::RESULT_PENDING, names.session);
@@ -257,7 +262,7 @@ fn write_pending<H: WriteHost>(
     if has_mission {
         problems.extend(index(&[layout::INDEX_OBSERVERS, layout::INDEX_MISSION]).err());
     }
-    Ok((names, pending, problems))
+    Ok((pending, problems))
 }
 
 /// Step 5.
@@ -366,17 +371,12 @@ pub(super) fn read_payload<H: Host>(
 ) -> Result<Option<String>, String> {
     let owner =
         ExpectedOwner::of(&host.stat_dir(dir).map_err(|e| read::plain(&e))?, host.system().uid);
-    match host.read_at(dir, name.as_ref(), Part::All(limits::RESULT_MAX_BYTES)) {
-        Ok(read) => match owner.objection(&read.stat) {
-            Some(what) => Err(format!("it is {what}")),
-            None => String::from_utf8(read.bytes).map(Some).map_err(|e| e.to_string()),
-        },
-        Err(ReadError::Absent) => Ok(None),
-        Err(ReadError::NotPlain(kind)) => Err(format!("it is {}", kind.name())),
-        Err(ReadError::TooLarge { bytes, limit_bytes, .. }) => {
-            Err(DecodeError::TooLarge { bytes, limit_bytes }.to_string())
-        }
-        Err(ReadError::Io(e)) => Err(read::plain(&e)),
+    match read::bytes::<H, ()>(host, dir, name, Part::All(limits::RESULT_MAX_BYTES), owner) {
+        Ok(read) => String::from_utf8(read.bytes).map(Some).map_err(|e| e.to_string()),
+        Err(FileFact::Absent | FileFact::Present(..)) => Ok(None),
+        Err(FileFact::Unsafe(what)) => Err(format!("it is {what}")),
+        Err(FileFact::Damaged(e, _)) => Err(e.to_string()),
+        Err(FileFact::Unreadable(why)) => Err(why),
     }
 }
 
@@ -408,17 +408,16 @@ pub fn snapshot<H: WriteHost>(
     run_dir: Option<&H::Dir>,
     retry: &RetryPolicy,
 ) -> Result<Snapshotted, PublishError> {
-    let doc =
-        Document::parse(payload).map_err(|e| PublishError::NotADocument(file.to_owned(), e))?;
-    let names = match Payload::read(file, &doc) {
-        Ok(payload) => payload.names,
+    let doc = document(file, payload)?;
+    let parsed = match Payload::read(file, &doc) {
+        Ok(parsed) => parsed,
         Err(PublishError::NoSession(_)) => return Ok(Snapshotted::NoSession),
         Err(e) => return Err(e),
     };
-    if is_committed(host, results, &names) {
+    if is_committed(host, results, &parsed.names) {
         return Ok(Snapshotted::Committed);
     }
-    let (_, _, problems) = write_pending(host, results, file, payload, run_dir, retry)?;
+    let (_, problems) = write_pending(host, results, &parsed, payload, run_dir, retry)?;
     Ok(Snapshotted::Pending(problems))
 }
 
