@@ -265,17 +265,17 @@ pub enum Acquisition {
     },
 }
 
-/// What an attempt to acquire the lease `name` would do. `facts` are needed only for an owned lease;
-/// without them it is refused. `tombstone_exists` tells whether the name of [`tombstone_name`] is
+/// What an attempt to acquire the lease `name` would do. The verdict of [`staleness`] is needed only for an
+/// owned lease; without one it is refused. `tombstone_exists` tells whether the name of [`tombstone_name`] is
 /// taken: then another contender already won this very owner's lease, and the directory that is there
 /// now must not be touched. Facts K-3 to K-6.
 pub fn acquisition(
     name: &str,
     state: &LeaseState,
-    facts: Option<&LeaseFacts<'_>>,
+    staleness: Option<Staleness>,
     tombstone_exists: bool,
 ) -> Acquisition {
-    match (state, facts) {
+    match (state, staleness) {
         (LeaseState::Free | LeaseState::NoOwner, _) => Acquisition::Take,
         (LeaseState::Unreadable(_), _) => {
             Acquisition::Refuse { why: "its owner record cannot be read" }
@@ -283,15 +283,13 @@ pub fn acquisition(
         (LeaseState::Owned(_), None) => {
             Acquisition::Refuse { why: "nothing is known about its owner" }
         }
-        (LeaseState::Owned(owner), Some(facts)) => match staleness(owner, facts) {
-            Staleness::Held { why } => Acquisition::Refuse { why },
-            Staleness::Stale { .. } if tombstone_exists => {
-                Acquisition::Refuse { why: "its tombstone is taken" }
-            }
-            Staleness::Stale { .. } => {
-                Acquisition::Reclaim { tombstone: tombstone_name(name, &owner.token) }
-            }
-        },
+        (LeaseState::Owned(_), Some(Staleness::Held { why })) => Acquisition::Refuse { why },
+        (LeaseState::Owned(_), Some(Staleness::Stale { .. })) if tombstone_exists => {
+            Acquisition::Refuse { why: "its tombstone is taken" }
+        }
+        (LeaseState::Owned(owner), Some(Staleness::Stale { .. })) => {
+            Acquisition::Reclaim { tombstone: tombstone_name(name, &owner.token) }
+        }
     }
 }
 

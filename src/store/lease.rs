@@ -33,7 +33,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::protocol::lease::{self, Acquisition, LeaseOwner, LeaseState, Staleness, WriterState};
+use crate::protocol::lease::{self, Acquisition, LeaseOwner, LeaseState, WriterState};
 use crate::protocol::open::Word as _;
 use crate::protocol::segment::sha256_hex;
 use crate::protocol::{DecodeError, Document, layout, limits, written};
@@ -219,7 +219,8 @@ fn contend<H: WriteHost>(
             }
             _ => None,
         };
-        match next(id, &state, staleness) {
+        // A tombstone that is taken shows when the lease is to be renamed to it.
+        match lease::acquisition(id, &state, staleness, false) {
             Acquisition::Take => {
                 let (moved, attempts) = RetryPolicy::default()
                     .run(host, || host.rename(root, candidate.as_ref(), root, id.as_ref()));
@@ -276,17 +277,6 @@ fn held(state: LeaseState, why: &'static str) -> Option<AcquireError> {
     match state {
         LeaseState::Owned(owner) => Some(AcquireError::Held { owner, why }),
         _ => None,
-    }
-}
-
-/// What [`lease::acquisition`] says, from a verdict that is there already.
-fn next(id: &str, state: &LeaseState, staleness: Option<Staleness>) -> Acquisition {
-    match (state, staleness) {
-        (LeaseState::Owned(owner), Some(Staleness::Stale { .. })) => {
-            Acquisition::Reclaim { tombstone: lease::tombstone_name(id, &owner.token) }
-        }
-        (LeaseState::Owned(_), Some(Staleness::Held { why })) => Acquisition::Refuse { why },
-        _ => lease::acquisition(id, state, None, false),
     }
 }
 

@@ -21,6 +21,7 @@ use super::host::{FileKind, Host};
 use super::identity;
 use super::open::StoreProblem;
 use super::read::{self, ExpectedOwner};
+use super::slot;
 
 /// One slot directory.
 #[derive(Clone, Debug)]
@@ -123,19 +124,18 @@ impl Locks {
             let label = format!("{}/{pool}", layout::CAPACITY_DIR);
             let Some((dir, slots)) = entries(host, &root, &pool, problems) else { continue };
             for name in slots {
-                // Facts K-23: exactly `slot-<digits>`; a released slot begins with a dot.
-                let digits = name.strip_prefix("slot-").filter(|d| !d.is_empty());
-                if !digits.is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit())) {
+                let Some(digits) = slot::digits_of(&name) else {
+                    // A released slot begins with a dot.
                     self.litter += u64::from(name.starts_with(".slot-"));
                     continue;
-                }
+                };
                 let path = format!("{label}/{name}");
                 let Some(mut fact) = owner_record(host, &dir, &name, owner, SlotOwner::read) else {
                     continue;
                 };
-                let agrees = fact.value().is_none_or(|o| {
-                    o.owner_session_key == pool && digits == Some(&o.slot.to_string())
-                });
+                let agrees = fact
+                    .value()
+                    .is_none_or(|o| o.owner_session_key == pool && digits == o.slot.to_string());
                 if !agrees {
                     let meta = fact.meta().unwrap_or_default();
                     let member = "ownerSessionKey and slot".to_owned();

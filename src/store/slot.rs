@@ -131,6 +131,11 @@ fn slot_name(number: i64) -> String {
     format!("slot-{number}")
 }
 
+/// The digits in the name of a slot, which is exactly `slot-<digits>`. Facts K-23.
+pub(super) fn digits_of(name: &str) -> Option<&str> {
+    name.strip_prefix("slot-").filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// The occupied numbers of a session's pool, ascending. Facts K-23: a directory counts, whatever is
 /// in it; a number that is too large to be one of ours counts as `None`.
 ///
@@ -154,10 +159,8 @@ pub fn occupied<H: Host>(
 fn occupied_in<H: Host>(host: &H, pool: &H::Dir) -> io::Result<Vec<Option<i64>>> {
     let mut names = Vec::new();
     host.list(pool, &mut |entry| {
-        let name = entry.name.to_string_lossy().into_owned();
-        let digits = name.strip_prefix("slot-").unwrap_or_default();
-        if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
-            names.push((name, entry.kind));
+        if let Some(name) = entry.name.to_str().filter(|name| digits_of(name).is_some()) {
+            names.push((name.to_owned(), entry.kind));
         }
         ControlFlow::Continue(())
     })?;
@@ -168,7 +171,7 @@ fn occupied_in<H: Host>(host: &H, pool: &H::Dir) -> io::Result<Vec<Option<i64>>>
     let mut numbers: Vec<Option<i64>> = names
         .iter()
         .filter(|found| is_dir(found))
-        .map(|(name, _)| name[5..].parse().ok())
+        .map(|(name, _)| digits_of(name)?.parse().ok())
         .collect();
     numbers.sort_unstable();
     Ok(numbers)

@@ -77,16 +77,16 @@ fn every_contested_lease_goes_to_the_recorded_side() {
             }
         };
         let our_host = string(&input["ourHostname"]);
-        let facts = match &state {
-            LeaseState::Owned(owner) => Some(LeaseFacts {
-                our_host: &our_host,
-                owner: seen(owner.pid),
-                writer: owner.writer_pid.map(seen),
-            }),
+        let verdict = match &state {
+            LeaseState::Owned(owner) => {
+                let writer = owner.writer_pid.map(seen);
+                let facts = LeaseFacts { our_host: &our_host, owner: seen(owner.pid), writer };
+                Some(lease::staleness(owner, &facts))
+            }
             _ => None,
         };
         let exists = input["tombstoneExists"] == true;
-        match lease::acquisition("<sid>", &state, facts.as_ref(), exists) {
+        match lease::acquisition("<sid>", &state, verdict, exists) {
             Acquisition::Take => json!([true, null]),
             Acquisition::Reclaim { tombstone } => json!([true, tombstone]),
             _ => json!([false, null]),
