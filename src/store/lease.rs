@@ -188,7 +188,7 @@ pub fn acquire<H: WriteHost>(
     if let Err(e) = host.sync_dir(&root) {
         // Not acknowledged, so it must not stand in anybody's way either.
         let e = WriteError::of(host, &root, Step::FlushDirectory, &id, e).below(layout::LEASES_DIR);
-        let _ = lock_dir::discard(host, &root, &id, &released_name(host, &id));
+        let _ = lock_dir::discard(host, &root, &id);
         return Err(e.into());
     }
     Ok(HeldLease { id, owner, set_aside })
@@ -526,13 +526,8 @@ pub fn release<H: WriteHost>(
             return Err(WriteError::of(host, &root, Step::Look, id, e).below(layout::LEASES_DIR));
         }
     }
-    let litter = lock_dir::discard(host, &root, id, &released_name(host, id))
-        .map_err(|e| e.below(layout::LEASES_DIR))?;
+    let litter = lock_dir::discard(host, &root, id).map_err(|e| e.below(layout::LEASES_DIR))?;
     Ok(Released::Free { litter })
-}
-
-fn released_name<H: WriteHost>(host: &H, id: &str) -> String {
-    format!(".{id}.released-{}", lock_dir::uuid(host))
 }
 
 /// An instant as ISO 8601 text in UTC with milliseconds.

@@ -6,7 +6,7 @@
 //!
 //! * [`build`] makes the directory under a private name: create, write the record, flush the record,
 //!   flush the directory. Only then may it be renamed to its final name;
-//! * [`discard`] takes it away: rename to a private name, flush the parent, and only then delete. The
+//! * [`discard`] takes it away: rename to `.<name>.released-<uuid>`, flush the parent, and only then delete. The
 //!   flush comes before the deletion, because a power cut may keep the deletion and undo the rename.
 //!
 //! What a crash leaves: a directory under a private name (it starts with a dot or has `.candidate-`
@@ -82,8 +82,8 @@ pub(super) fn discard<H: WriteHost>(
     host: &H,
     parent: &H::Dir,
     name: &str,
-    private: &str,
 ) -> Result<Option<io::Error>, WriteError> {
+    let private = format!(".{name}.released-{}", uuid(host));
     let (moved, attempts) = RetryPolicy::default()
         .run(host, || host.rename(parent, name.as_ref(), parent, private.as_ref()));
     moved.map_err(|e| WriteError {
@@ -92,7 +92,7 @@ pub(super) fn discard<H: WriteHost>(
     })?;
     host.sync_dir(parent)
         .map_err(|e| WriteError::of(host, parent, Step::FlushDirectory, name, e))?;
-    Ok(remove_tree(host, parent, private).err())
+    Ok(remove_tree(host, parent, &private).err())
 }
 
 /// Removes a directory and what is in it, following no link. A name that is not there is fine.

@@ -35,11 +35,11 @@ use crate::protocol::state::RunState;
 use crate::protocol::{Document, Open, layout, limits, written};
 
 use super::atomic::{self, Durability, Options, Step, WriteError};
-use super::claim;
 use super::host::{FileKind, Host, Part, ReadError, WriteHost};
 use super::lock_dir;
 use super::retry::RetryPolicy;
 use super::sidecar::{self, Decision, PatchError};
+use super::{claim, directory};
 
 /// What a run says about itself.
 #[derive(Clone, Copy, Debug)]
@@ -146,14 +146,8 @@ pub fn occupied<H: Host>(
     temp: &H::Dir,
     session_id: &str,
 ) -> io::Result<Vec<Option<i64>>> {
-    let pool = host
-        .open_dir_at(temp, layout::CAPACITY_DIR.as_ref())
-        .and_then(|root| host.open_dir_at(&root, pool_name(session_id).as_ref()));
-    match pool {
-        Ok(pool) => occupied_in(host, &pool),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(e),
-    }
+    let pool = directory::open_path(host, temp, &[layout::CAPACITY_DIR, &pool_name(session_id)])?;
+    pool.map_or_else(|| Ok(Vec::new()), |pool| occupied_in(host, &pool))
 }
 
 fn occupied_in<H: Host>(host: &H, pool: &H::Dir) -> io::Result<Vec<Option<i64>>> {
@@ -184,12 +178,9 @@ fn pool<H: WriteHost>(host: &H, temp: &H::Dir, session_id: &str) -> Result<H::Di
 
 /// The pool of a slot that is there.
 fn pool_of<H: WriteHost>(host: &H, temp: &H::Dir, session_id: &str) -> Result<H::Dir, SlotError> {
-    host.open_dir_at(temp, layout::CAPACITY_DIR.as_ref())
-        .and_then(|root| host.open_dir_at(&root, pool_name(session_id).as_ref()))
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => SlotError::Changed("the slot is gone"),
-            _ => SlotError::Write(WriteError::of(host, temp, Step::Look, layout::CAPACITY_DIR, e)),
-        })
+    directory::open_path(host, temp, &[layout::CAPACITY_DIR, &pool_name(session_id)])
+        .map_err(|e| WriteError::of(host, temp, Step::Look, layout::CAPACITY_DIR, e))?
+        .ok_or(SlotError::Changed("the slot is gone"))
 }
 
 /// Acquires a slot; `None` when there is no limit. See the module's ordered steps. The caller has
@@ -248,7 +239,7 @@ fn put_in_place<H: WriteHost>(
     if let Err(e) = host.sync_dir(pool) {
         let e = WriteError::of(host, pool, Step::FlushDirectory, &name, e);
         // Not acknowledged, so it must not occupy anything either.
-        let _ = lock_dir::discard(host, pool, &name, &released_name(host, &name));
+        let _ = lock_dir::discard(host, pool, &name);
         return Err(e.into());
     }
     Ok(true)
@@ -269,10 +260,6 @@ fn new_owner<H: WriteHost>(host: &H, request: &SlotRequest<'_>, slot: i64) -> Sl
         runner_instance_id: None,
         runner_started_at_ms: None,
     }
-}
-
-fn released_name<H: WriteHost>(host: &H, name: &str) -> String {
-    format!(".{name}.released-{}", lock_dir::uuid(host))
 }
 
 /// The record in a slot and its text.
@@ -352,7 +339,7 @@ pub fn release<H: WriteHost>(
     let name = slot_name(owner.slot);
     claim::under(host, &pool, &name, |slot| {
         expected(host, slot, owner)?;
-        Ok(lock_dir::discard(host, &pool, &name, &released_name(host, &name))?)
+        Ok(lock_dir::discard(host, &pool, &name)?)
     })
 }
 
@@ -439,7 +426,7 @@ fn roll_back_if<H: WriteHost>(
             return Ok(RolledBack::Bound);
         }
         let Some(previous) = &held.previous else {
-            let litter = lock_dir::discard(host, &pool, &name, &released_name(host, &name))?;
+            let litter = lock_dir::discard(host, &pool, &name)?;
             return Ok(RolledBack::Released { litter });
         };
         let options = Options::new(Durability::Durable);
@@ -616,7 +603,7 @@ pub fn reconcile<H: WriteHost>(
             if !verdict.release {
                 return Ok(None);
             }
-            let litter = lock_dir::discard(host, &pool, &name, &released_name(host, &name))?;
+            let litter = lock_dir::discard(host, &pool, &name)?;
             Ok(Some((verdict, litter)))
         });
         match released {
