@@ -38,7 +38,7 @@ use crate::protocol::observer_record::ObserverRecord;
 use crate::protocol::process::ProcessRecord;
 use crate::protocol::proof::ProofState;
 use crate::protocol::{RunState, layout, limits, written};
-use crate::store::atomic::{FILE_MODE, WriteError, overrule_umask};
+use crate::store::atomic::WriteError;
 use crate::store::host::{Command, Exit, Waited};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
 use crate::store::{ProcessHost, candidate, identity, journal, observer_record, slot};
@@ -172,10 +172,7 @@ fn start<H: ProcessHost>(
     started: &mut dyn FnMut(&ProcessRecord),
 ) -> Result<u32, ShimError> {
     let log = |name: &str| {
-        let opened = host.open_append(run_dir, name.as_ref(), FILE_MODE, true);
-        // Whoever looks for the last words of the runner has to be able to open it.
-        opened
-            .and_then(|file| overrule_umask(host, &file).map(|()| file))
+        journal::open(host, run_dir, name)
             .map_err(|e| ShimError::Prepare("a log of the runner could not be opened", e))
     };
     let (stdout, stderr) = (log(layout::RUNNER_STDOUT_LOG)?, log(layout::RUNNER_STDERR_LOG)?);

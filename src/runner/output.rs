@@ -14,9 +14,8 @@
 
 use crate::protocol::{layout, limits};
 use crate::store::ProcessHost;
-use crate::store::atomic::{FILE_MODE, overrule_umask};
 use crate::store::host::{Host, Part};
-use crate::store::journal::rotated_name;
+use crate::store::journal::{self, rotated_name};
 
 /// The log of one step.
 #[derive(Debug)]
@@ -70,11 +69,7 @@ impl<F> OutputLog<F> {
         }
         let file = match self.file.take() {
             Some(file) => file,
-            None => {
-                let file = host.open_append(run_dir, self.name.as_ref(), FILE_MODE, true)?;
-                overrule_umask(host, &file)?;
-                file
-            }
+            None => journal::open(host, run_dir, &self.name)?,
         };
         while !piece.is_empty() {
             match host.write(&file, piece) {

@@ -379,7 +379,7 @@ fn fill<H: WriteHost>(
 
 /// Gives a file that was made with [`FILE_MODE`] this mode where the umask took bits of it: without those of
 /// its owner no later process of this user could open it. Spec: RS-ATOM-03.
-pub(crate) fn overrule_umask<H: WriteHost>(host: &H, file: &H::File) -> io::Result<()> {
+pub(super) fn overrule_umask<H: WriteHost>(host: &H, file: &H::File) -> io::Result<()> {
     if FILE_MODE & host.umask() == 0 { Ok(()) } else { host.set_mode(file, FILE_MODE) }
 }
 

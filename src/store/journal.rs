@@ -84,6 +84,17 @@ pub fn append<H: WriteHost>(
     }
 }
 
+/// Opens a log that a process writes to directly: for appending, with mode 0600 whatever the umask, because
+/// whoever looks for its last words has to be able to open it. Spec: RS-ATOM-03.
+///
+/// # Errors
+/// As the system says.
+pub(crate) fn open<H: WriteHost>(host: &H, dir: &H::Dir, name: &str) -> io::Result<H::File> {
+    let file = host.open_append(dir, name.as_ref(), FILE_MODE, true)?;
+    overrule_umask(host, &file)?;
+    Ok(file)
+}
+
 /// The error of a write that took a part. A full disk says so only at the next call, which is not
 /// made, so the free room is asked for.
 fn cut_short<H: WriteHost>(host: &H, dir: &H::Dir, wanted_bytes: usize) -> io::Error {

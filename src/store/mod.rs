@@ -40,7 +40,7 @@
 //! | who observes a run | `observer_record` |
 //! | requests that are taken up | `inbox` |
 //!
-//! `process` starts nothing itself: it is what a launcher asks of whoever starts processes.
+//! `process` is what a launcher asks of whoever starts processes, and the plain answer: children of its own.
 //! Spec: chapters 12 to 14.
 //!
 //! # Processes

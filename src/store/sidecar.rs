@@ -10,11 +10,11 @@
 //! 6. replace it (see [`atomic`]).
 //!
 //! No lock of the protocol protects a status (facts Z-20), so a foreign writer can still come between
-//! step 5 and the rename. [`patch_locked`] closes that window among our own processes. The window is two system calls wide instead of a whole read-modify-write,
-//! and what is lost in it is the foreign writer's update of the same instant, never a torn file.
+//! step 5 and the rename. The window is two system calls wide instead of a whole read-modify-write, and what
+//! is lost in it is the foreign writer's update of the same instant, never a torn file. [`patch_locked`]
+//! closes the window among our own processes.
 //!
-//! A crash leaves what [`atomic::replace`] leaves. Spec: RS-RMW-01 to
-//! RS-RMW-05.
+//! A crash leaves what [`atomic::replace`] leaves. Spec: RS-RMW-01 to RS-RMW-05.
 
 use std::fmt;
 

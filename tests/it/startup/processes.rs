@@ -1,12 +1,12 @@
 //! Start-ups with a runner that is a process: started, killed at every word, and left alone by its launcher.
 //! Spec: RS-START-27, RS-START-31 to RS-START-33, RS-START-40 to RS-START-42, RS-START-48, RS-START-52.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use runstore::launcher::{Launch, Outcome, Place, Poll, Request, SlotWish, prepare};
 use runstore::protocol::RunMode;
@@ -15,7 +15,7 @@ use runstore::protocol::lease::LeaseState;
 use runstore::protocol::written_launch::RevivalText;
 use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::lease::{self, canonical_id};
-use runstore::store::process::{Exit, Life, Spawn, SpawnPlan, Spawned, Terminate};
+use runstore::store::process::{Children, Exit, Life, Spawn, SpawnPlan, Spawned, Terminate};
 use runstore::store::slot::occupied;
 use runstore::store::{RealHost, proof};
 use serde_json::{Value, json};
@@ -23,69 +23,43 @@ use testkit::driver;
 
 use super::STEPS;
 
-/// A process of `start-runner`, which this test is the parent of.
+/// A process of `start-runner`, which this test is the parent of: the launch has it, and the test too.
 #[derive(Clone)]
-struct Process(Arc<Mutex<std::process::Child>>);
-
-fn exit_of(status: ExitStatus) -> Exit {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(code.into()),
-        (None, Some(9)) => Exit::Signal("SIGKILL".to_owned()),
-        (None, Some(15)) => Exit::Signal("SIGTERM".to_owned()),
-        (None, other) => panic!("no test sends {other:?}"),
-    }
-}
+struct Process(Rc<RefCell<Box<dyn Spawned>>>);
 
 impl Process {
     fn wait(&self) -> Exit {
-        exit_of(self.0.lock().expect("whole").wait().expect("it is our child"))
+        loop {
+            if let Life::Ended(exit) = self.0.borrow_mut().look() {
+                return exit.expect("its parent is told");
+            }
+            RealHost::new().wait_ms(1);
+        }
     }
 }
 
 impl Spawned for Process {
     fn pid(&self) -> u32 {
-        self.0.lock().expect("whole").id()
+        self.0.borrow().pid()
     }
 
     fn look(&mut self) -> Life {
-        let looked = self.0.lock().expect("whole").try_wait().expect("it is our child");
-        looked.map_or(Life::Running, |status| Life::Ended(Some(exit_of(status))))
+        self.0.borrow_mut().look()
     }
 
     fn terminate(&mut self, how: Terminate) -> io::Result<()> {
-        use rustix::process::{Pid, Signal, kill_process};
-        if self.look().has_ended() {
-            return Ok(());
-        }
-        // Nobody has waited for it, so the number is its own.
-        let pid = Pid::from_child(&self.0.lock().expect("whole"));
-        let signal = if how == Terminate::Ask { Signal::TERM } else { Signal::KILL };
-        Ok(kill_process(pid, signal)?)
+        self.0.borrow_mut().terminate(how)
     }
 }
 
-struct Runners<'a> {
-    root: &'a Path,
-    budget_ms: u32,
-    how: &'a str,
+struct Runners {
+    children: Children<RealHost>,
     last: Option<Process>,
 }
 
-impl Spawn for Runners<'_> {
+impl Spawn for Runners {
     fn spawn(&mut self, plan: &SpawnPlan) -> io::Result<Box<dyn Spawned>> {
-        let log = |name: &str| {
-            fs::OpenOptions::new().append(true).create(true).open(plan.run_dir.join(name))
-        };
-        let child = Command::new(driver::start_runner())
-            .arg(&plan.config_path)
-            .arg(self.root)
-            .args([self.budget_ms.to_string().as_str(), self.how])
-            .current_dir(&plan.cwd)
-            .stdin(Stdio::null())
-            .stdout(log(plan.stdout_log)?)
-            .stderr(log(plan.stderr_log)?)
-            .spawn()?;
-        let process = Process(Arc::new(Mutex::new(child)));
+        let process = Process(Rc::new(RefCell::new(self.children.spawn(plan)?)));
         self.last = Some(process.clone());
         Ok(Box::new(process))
     }
@@ -137,7 +111,7 @@ impl Real {
         &self,
         run: &str,
         is_revival: bool,
-        runners: &mut Runners<'_>,
+        runners: &mut Runners,
         act: impl FnOnce(&mut Launch<'_, RealHost>) -> T,
     ) -> T {
         let run_id = RunId::parse(run).expect("an id");
@@ -163,8 +137,10 @@ impl Real {
         act(&mut prepared.start(runners).expect("it is made"))
     }
 
-    fn runners<'a>(&'a self, budget_ms: u32, how: &'a str) -> Runners<'a> {
-        Runners { root: &self.root, budget_ms, how, last: None }
+    fn runners(&self, budget_ms: u32, how: &str) -> Runners {
+        let args = vec![self.root.clone().into(), budget_ms.to_string().into(), how.into()];
+        let program = driver::start_runner().into();
+        Runners { children: Children::new(Arc::new(RealHost::new()), program, args), last: None }
     }
 }
 
@@ -351,4 +327,51 @@ fn many_launches_are_led_at_once_by_one_thread() {
     assert_eq!(processes.len(), RUNS);
     let marked = fs::read_dir(real.runs.join(".active-runs")).expect("there").count();
     assert_eq!(marked, RUNS, "the index is exact");
+}
+
+/// A plan whose configuration is this script, for a shell.
+fn plan(real: &Real, script: &str) -> SpawnPlan {
+    let config_path = real.root.join("script");
+    fs::write(&config_path, script).expect("room");
+    SpawnPlan {
+        config_path,
+        run_dir: real.runs.clone(),
+        cwd: real.root.clone(),
+        stdout_log: "out.log",
+        stderr_log: "err.log",
+        set_env: vec![("SET".into(), "set".into())],
+        remove_env: vec!["CARGO_MANIFEST_DIR".into()],
+        instance_id: "i".to_owned(),
+    }
+}
+
+#[test]
+fn a_child_gets_what_the_plan_says_and_ends_when_it_is_told_to() {
+    for (how, signal) in [(Terminate::Ask, "SIGTERM"), (Terminate::Force, "SIGKILL")] {
+        let real = Real::new();
+        let script = "pwd\necho \"$SET ${CARGO_MANIFEST_DIR-gone} $1\" >&2\nwhile :; do :; done\n";
+        let args = vec!["after".into()];
+        let mut children = Children::new(Arc::new(RealHost::new()), "/bin/sh".into(), args);
+        let child = children.spawn(&plan(&real, script)).expect("it is made");
+        let mut child = Process(Rc::new(RefCell::new(child)));
+        let log = |name: &str| fs::read_to_string(real.runs.join(name)).expect("it is there");
+        while !log("err.log").ends_with('\n') {
+            real.host.wait_ms(1);
+        }
+        assert_eq!(log("err.log"), "set gone after\n");
+        assert_eq!(log("out.log"), format!("{}\n", real.root.display()));
+        assert_eq!(child.look(), Life::Running, "nobody told it to end");
+        child.terminate(how).expect("it is ours");
+        assert_eq!(child.wait(), Exit::Signal(signal.to_owned()));
+        child.terminate(how).expect("one that has ended is no error");
+        assert!(child.look().has_ended(), "once ended it stays ended");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_no_child() {
+    let real = Real::new();
+    let mut none = Children::new(Arc::new(RealHost::new()), "/no/such/program".into(), Vec::new());
+    let failed = none.spawn(&plan(&real, "")).err().expect("nothing is there");
+    assert_eq!(failed.kind(), io::ErrorKind::NotFound);
 }
