@@ -4,7 +4,6 @@
 //! with scripted processes, and what is compared is the tree, the records and the events. Where we
 //! leave something else on purpose it is listed with its reason, and the list is exact.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use runstore::protocol::ids::RunId;
@@ -22,11 +21,12 @@ use runstore::store::slot::{
 use serde_json::{Value, json};
 use testkit::fault::FaultHost;
 
-const FIRST: &str = "pi-subagents@0.67.0";
-const SECOND: &str = "@duckmind/dm-linux-x64@0.65.4";
+use super::vectors::{self, Difference, FIRST, SECOND, Vector, text_of};
 
-/// (file, the implementation that recorded it or "both", name, why we differ)
-const DIFFERENT: &[(&str, &str, &str, &str)] = &[
+/// The file that is run here alone; the others give the pure decisions their questions as well.
+pub(super) const CANONICAL: &str = "lease-canonical";
+
+const DIFFERENT: &[Difference] = &[
     (
         "lease-stale",
         "both",
@@ -40,55 +40,13 @@ const DIFFERENT: &[(&str, &str, &str, &str)] = &[
 const COMPLETED: &str =
     "the proof stays, but a finalisation that was cut off after it is completed: CW-30, CW-31";
 
-struct Vector {
-    name: String,
-    peer: String,
-    input: Value,
-    expected: Value,
-}
-
-fn load(file: &str) -> Vec<Vector> {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("conformance/vectors/{file}.json"));
-    let text = std::fs::read_to_string(&path).expect("the vectors are in the repository");
-    let root: Value = serde_json::from_str(&text).expect("the vectors are JSON");
-    let vectors = root["vectors"].as_array().expect("a list of vectors");
-    vectors
-        .iter()
-        .map(|vector| {
-            let peers = vector["peers"].as_array().expect("a list of peers");
-            let peer = if let [one] = peers.as_slice() { string(one) } else { "both".to_owned() };
-            let (input, expected) = (vector["input"].clone(), vector["expected"].clone());
-            Vector { name: string(&vector["name"]), peer, input, expected }
-        })
-        .collect()
-}
-
 fn check(
     file: &str,
     count: usize,
     ours: impl Fn(&Vector) -> Value,
     theirs: impl Fn(&Vector) -> Value,
 ) {
-    let vectors = load(file);
-    assert_eq!(vectors.len(), count, "{file}: every vector is run");
-    let listed: BTreeSet<(&str, &str)> = DIFFERENT
-        .iter()
-        .filter(|(of, ..)| *of == file)
-        .map(|(_, peer, name, _)| (*peer, *name))
-        .collect();
-    let mut seen = BTreeSet::new();
-    for vector in &vectors {
-        let key = (vector.peer.as_str(), vector.name.as_str());
-        let (ours, theirs) = (ours(vector), theirs(vector));
-        if listed.contains(&key) {
-            assert_ne!(ours, theirs, "{file}: {key:?} is listed as different, so it must differ");
-            seen.insert(key);
-        } else {
-            assert_eq!(ours, theirs, "{file}: {key:?} must agree or be listed with its reason");
-        }
-    }
-    assert_eq!(seen, listed, "{file}: every listed vector exists");
+    vectors::compare(file, count, DIFFERENT, ours, theirs);
 }
 
 fn string(value: &Value) -> String {
@@ -97,15 +55,6 @@ fn string(value: &Value) -> String {
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
-}
-
-/// The text of a file given as text, as a value, or not at all.
-fn text_of(input: &Value) -> Option<String> {
-    match input {
-        Value::Null => None,
-        Value::Object(map) if map.contains_key("raw") => map["raw"].as_str().map(str::to_owned),
-        value => Some(value.to_string()),
-    }
 }
 
 fn dir(host: &FaultHost, path: &str) -> usize {
@@ -156,7 +105,8 @@ fn sorted(lines: &Value) -> Vec<String> {
 
 #[test]
 fn a_session_file_is_named_by_the_hash_of_its_real_path() {
-    assert_eq!(load("lease-canonical").len(), 2, "every vector is run");
+    let names: Vec<_> = vectors::of(CANONICAL).into_iter().map(|vector| vector.name).collect();
+    assert_eq!(names.len(), 2, "every vector is run: {names:?}");
     let temp = tempfile::tempdir().expect("a directory");
     let real = temp.path().canonicalize().expect("there").join("s.jsonl");
     std::fs::write(&real, "").expect("room");
@@ -481,10 +431,5 @@ fn every_finalisation_leaves_the_recorded_files() {
 
 #[test]
 fn every_difference_names_a_file_that_is_run_and_a_reason() {
-    for (file, peer, name, reason) in DIFFERENT {
-        assert!(["lease-stale", "finalize"].contains(file), "{file} is run by this test");
-        assert!(["both", FIRST, SECOND].contains(peer), "{name}: recorded by {peer}");
-        assert!(reason.len() > 20, "{name}: the reason is a sentence");
-    }
-    assert_eq!(DIFFERENT.len(), 4, "a new difference is counted on purpose");
+    vectors::assert_explained(&["lease-stale", "finalize"], DIFFERENT, 4);
 }

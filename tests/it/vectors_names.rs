@@ -12,58 +12,27 @@ use runstore::protocol::temp_name::{TempName, TempTarget, temp_name};
 use runstore::protocol::{Document, RunState, Word as _};
 use serde_json::{Value, json};
 
-use super::vectors;
-
-pub(super) type Check = fn(&Value, &Value) -> Result<(), String>;
+use super::vectors::{self, Check, Difference, same, text};
 
 /// File, number of vectors in it, and how one vector (input, expected) is checked.
-pub(super) const FILES: &[(&str, usize, Check)] = &[
-    ("encode-index-segment.json", 97, encoded_segment),
-    ("index-segment-aliases.json", 97, segment_aliases),
-    ("temp-name.json", 19, temporary_name),
-    ("marker-name.json", 18, marker_name),
-    ("terminal-entry.json", 10, terminal_entry),
-    ("states.json", 12, state),
-    ("runner-startup.json", 45, runner_startup),
-    ("startup-control.json", 14, startup_control),
+pub(super) const FILES: [(&str, usize, Check); 8] = [
+    ("encode-index-segment", 97, encoded_segment),
+    ("index-segment-aliases", 97, segment_aliases),
+    ("temp-name", 19, temporary_name),
+    ("marker-name", 18, marker_name),
+    ("terminal-entry", 10, terminal_entry),
+    ("states", 12, state),
+    ("runner-startup", 45, runner_startup),
+    ("startup-control", 14, startup_control),
 ];
 
-/// Vectors whose answer differs on purpose: file, vector, reason.
-const DIFFERENT: &[(&str, &str, &str)] = &[];
+/// Vectors whose answer differs on purpose.
+const DIFFERENT: &[Difference] = &[];
 
 #[test]
 fn every_vector_is_answered_as_recorded_or_listed_as_different() {
-    let mut wrong = Vec::new();
-    let mut met = 0;
-    for (file, count, check) in FILES {
-        let vectors = vectors::of(file);
-        assert_eq!(vectors.len(), *count, "{file}: the list of vectors changed");
-        assert_eq!(
-            vectors.len(),
-            vectors::recorded_count(file),
-            "{file}: the index counts otherwise"
-        );
-        for vector in &vectors {
-            let name = vector["name"].as_str().expect("a vector has a name");
-            let listed = DIFFERENT.iter().any(|(f, n, _)| f == file && *n == name);
-            met += usize::from(listed);
-            match check(&vector["input"], &vector["expected"]) {
-                Ok(()) if listed => wrong.push(format!("{file} {name}: listed, yet the same")),
-                Err(why) if !listed => wrong.push(format!("{file} {name}: {why}")),
-                _ => {}
-            }
-        }
-    }
-    assert_eq!(met, DIFFERENT.len(), "each listed vector exists once");
-    assert!(wrong.is_empty(), "{} wrong answers:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-fn same(got: &Value, expected: &Value) -> Result<(), String> {
-    if got == expected { Ok(()) } else { Err(format!("got {got}, recorded {expected}")) }
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("{key} is text in {value}"))
+    vectors::check_all(&FILES, DIFFERENT);
+    vectors::assert_explained(&FILES.map(|(file, ..)| file), DIFFERENT, 0);
 }
 
 /// The id of a segment vector, given as text or, with unpaired surrogates, as code units.

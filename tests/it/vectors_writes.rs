@@ -32,47 +32,47 @@ use runstore::store::run::{StartupFailure, StatusPlace, record_startup_failure};
 use serde_json::{Value, json};
 use testkit::fault::{Effect, FaultHost, Injected};
 
-pub(super) type Check = fn(&Value, &Value) -> Result<(), String>;
+use super::vectors::{self, Check, Difference, SECOND, same, text};
 
 /// File, number of vectors in it, and how one vector (input, expected) is checked.
-pub(super) const FILES: &[(&str, usize, Check)] = &[
-    ("active-index.json", 15, active_index),
-    ("marker-write.json", 7, marker_write),
-    ("result-layout.json", 10, result_layout),
-    ("atomic-json-calls.json", 17, atomic_calls),
-    ("startup-failure.json", 3, startup_failure),
+pub(super) const FILES: [(&str, usize, Check); 5] = [
+    ("active-index", 15, active_index),
+    ("marker-write", 7, marker_write),
+    ("result-layout", 10, result_layout),
+    ("atomic-json-calls", 17, atomic_calls),
+    ("startup-failure", 3, startup_failure),
 ];
 
-/// Vectors whose answer differs on purpose: file, position, name, reason.
-const DIFFERENT: &[(&str, usize, &str, &str)] = &[
+/// Vectors whose answer differs on purpose.
+const DIFFERENT: &[Difference] = &[
     (
-        "atomic-json-calls.json",
-        5,
+        "atomic-json-calls",
+        "both",
         "numbers",
         "a number of ours is an integer; one of somebody else keeps its spelling, and is not respelled \
          as JavaScript does (1e21 for 1e+21, -0.0 for 0)",
     ),
     (
-        "atomic-json-calls.json",
-        7,
+        "atomic-json-calls",
+        "both",
         "integer-like keys are reordered first",
         "members stand where their writer put them; only a JavaScript object moves number keys first",
     ),
     (
-        "atomic-json-calls.json",
-        13,
+        "atomic-json-calls",
+        "both",
         "cleanup rm fails after success",
         "nothing is removed after a success, so nothing can fail (facts W-8, Z-9)",
     ),
     (
-        "atomic-json-calls.json",
-        16,
+        "atomic-json-calls",
+        SECOND,
         "cleanup rm fails after success, ignored",
         "as before; this recording is of the peer that reports it all the same",
     ),
     (
-        "startup-failure.json",
-        2,
+        "startup-failure",
+        "both",
         "status broken",
         "a status that cannot be read is not rewritten (RS-RMW-02), as from P71 on; the reference of that \
          time began anew over it",
@@ -81,35 +81,12 @@ const DIFFERENT: &[(&str, usize, &str, &str)] = &[
 
 #[test]
 fn every_write_vector_is_answered_as_recorded_or_listed_as_different() {
-    let mut wrong = Vec::new();
-    let mut met = 0;
-    for (file, count, check) in FILES {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/vectors").join(file);
-        let bytes = std::fs::read(&path).expect("the vectors are part of the project");
-        let all: Value = serde_json::from_slice(&bytes).expect("the vectors are JSON");
-        let vectors = all["vectors"].as_array().expect("a list of vectors");
-        assert_eq!(vectors.len(), *count, "{file}: the list of vectors changed");
-        for (i, vector) in vectors.iter().enumerate() {
-            let name = vector["name"].as_str().expect("a vector has a name");
-            let listed = DIFFERENT.iter().any(|(f, at, n, _)| f == file && *at == i && *n == name);
-            met += usize::from(listed);
-            match check(&vector["input"], &vector["expected"]) {
-                Ok(()) if listed => wrong.push(format!("{file} {i} {name}: listed, yet the same")),
-                Err(why) if !listed => wrong.push(format!("{file} {i} {name}: {why}")),
-                _ => {}
-            }
-        }
-    }
-    assert_eq!(met, DIFFERENT.len(), "each listed vector exists once");
-    assert!(wrong.is_empty(), "{} wrong answers:\n{}", wrong.len(), wrong.join("\n"));
+    vectors::check_all(&FILES, DIFFERENT);
 }
 
-fn same(got: &Value, expected: &Value) -> Result<(), String> {
-    if got == expected { Ok(()) } else { Err(format!("got {got}, recorded {expected}")) }
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("{key} is text in {value}"))
+#[test]
+fn every_difference_names_a_file_that_is_run_and_a_reason() {
+    vectors::assert_explained(&FILES.map(|(file, ..)| file), DIFFERENT, 5);
 }
 
 /// The tree as the vectors write it, with the reference's mode in the place of ours: 0700 for 0755 and

@@ -14,18 +14,12 @@ use testkit::child::Child;
 
 use super::World;
 use super::pairs::config;
-use crate::vectors;
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_else(|| panic!("{key} is text in {value}"))
-}
+use crate::vectors::{self, Vector, text};
 
 #[test]
 fn the_launcher_answers_every_recorded_message_of_a_runner() {
     let (mut run, mut unreachable) = (0, 0);
-    for vector in vectors::of("runner-startup.json") {
-        let (input, expected, name) =
-            (&vector["input"], &vector["expected"], text(&vector, "name"));
+    for Vector { input, expected, name, .. } in &vectors::of("runner-startup") {
         let wanted = text(input, "expectedState");
         if wanted == "ready" && input["expectedToken"].is_string() {
             unreachable += 1;
@@ -98,11 +92,7 @@ fn the_launcher_answers_every_recorded_message_of_a_runner() {
 
 #[test]
 fn the_runner_answers_every_recorded_control_of_a_launcher() {
-    let vectors = vectors::of("startup-control.json");
-    assert_eq!(vectors.len(), vectors::recorded_count("startup-control.json"));
-    for vector in vectors {
-        let (input, expected, name) =
-            (&vector["input"], &vector["expected"], text(&vector, "name"));
+    for Vector { input, expected, name, .. } in &vectors::of("startup-control") {
         let is_revival = text(input, "action") == "ack";
         let budget = input["timeoutMs"].as_u64().expect("a budget");
         let world = World::new();
@@ -161,10 +151,9 @@ fn the_runner_answers_every_recorded_control_of_a_launcher() {
 
 #[test]
 fn a_failed_launch_leaves_what_the_recorded_ones_left() {
-    let vectors = vectors::of("startup-failure.json");
+    let vectors = vectors::of("startup-failure");
     let mut run = 0;
-    for vector in &vectors {
-        let (input, expected, name) = (&vector["input"], &vector["expected"], text(vector, "name"));
+    for Vector { input, expected, name, .. } in &vectors {
         if name == "status broken" {
             // From P71 on it is not rewritten; `vectors_writes` insists on the difference.
             continue;

@@ -10,13 +10,11 @@ mod locks;
 mod proofs;
 mod runs;
 
-use std::collections::BTreeSet;
-
 use runstore::protocol::liveness::{self, Alive, KillOutcome};
 use runstore::protocol::{DecodeError, Document, Word as _};
 use serde_json::{Map, Value, json};
 
-use super::vectors;
+use super::vectors::{self, Difference, FIRST, SECOND, Vector, bytes_of, text_of};
 
 /// The files that are run here, each by the test that hands it to [`check`].
 pub(super) const FILES: [&str; 10] = [
@@ -32,11 +30,7 @@ pub(super) const FILES: [&str; 10] = [
     "pid-liveness",
 ];
 
-const FIRST: &str = "pi-subagents@0.67.0";
-const SECOND: &str = "@duckmind/dm-linux-x64@0.65.4";
-
-/// (file, the implementation that recorded it or "both", name, why we differ)
-const DIFFERENT: &[(&str, &str, &str, &str)] = &[
+const DIFFERENT: &[Difference] = &[
     ("candidate", FIRST, "writer kind dm-writer", THREE_FORMS),
     ("candidate", SECOND, "writer kind pi-writer", THREE_FORMS),
     ("candidate", FIRST, "tree missing", THREE_FORMS),
@@ -67,29 +61,6 @@ const WHOLE_EXIT_CODE: &str = "a fraction is no exit code, so it is read as none
 const PLAIN_KEY: &str =
     "the key is lost in the other language only; here it is a key like any other";
 
-pub(super) struct Vector {
-    name: String,
-    peer: String,
-    input: Value,
-    expected: Value,
-}
-
-fn load(file: &str) -> Vec<Vector> {
-    vectors::of(&format!("{file}.json"))
-        .iter()
-        .map(|vector| {
-            let peers = vector["peers"].as_array().expect("a list of peers");
-            let peer = if let [one] = peers.as_slice() { string(one) } else { "both".to_owned() };
-            Vector {
-                name: string(&vector["name"]),
-                peer,
-                input: vector["input"].clone(),
-                expected: vector["expected"].clone(),
-            }
-        })
-        .collect()
-}
-
 /// Runs all vectors of a file; `ours` and `theirs` reduce an input and an expectation to the same
 /// shape.
 pub(super) fn check(
@@ -99,27 +70,7 @@ pub(super) fn check(
     theirs: impl Fn(&Vector) -> Value,
 ) {
     assert!(FILES.contains(&file), "{file} is one of the files that are run here");
-    let vectors = load(file);
-    let recorded = vectors::recorded_count(&format!("{file}.json"));
-    assert_eq!(count, recorded, "{file}: the index counts otherwise");
-    assert_eq!(vectors.len(), count, "{file}: every vector is run");
-    let listed: BTreeSet<(&str, &str)> = DIFFERENT
-        .iter()
-        .filter(|(of, ..)| *of == file)
-        .map(|(_, peer, name, _)| (*peer, *name))
-        .collect();
-    let mut seen = BTreeSet::new();
-    for vector in &vectors {
-        let key = (vector.peer.as_str(), vector.name.as_str());
-        let (ours, theirs) = (ours(vector), theirs(vector));
-        if listed.contains(&key) {
-            assert_ne!(ours, theirs, "{file}: {key:?} is listed as different, so it must differ");
-            seen.insert(key);
-        } else {
-            assert_eq!(ours, theirs, "{file}: {key:?} must agree or be listed with its reason");
-        }
-    }
-    assert_eq!(seen, listed, "{file}: every listed vector exists");
+    vectors::compare(file, count, DIFFERENT, ours, theirs);
 }
 
 pub(super) fn string(value: &Value) -> String {
@@ -132,21 +83,6 @@ pub(super) fn parse<T>(
     read: impl Fn(&Document<'_>) -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {
     read(&Document::from_bytes(bytes)?)
-}
-
-/// The bytes of a file given as text, as bytes, as a value, or not at all.
-pub(super) fn bytes_of(input: &Value) -> Option<Vec<u8>> {
-    match input {
-        Value::Null => None,
-        Value::String(text) => Some(text.as_bytes().to_vec()),
-        Value::Object(map) if map.contains_key("raw") => bytes_of(&map["raw"]),
-        Value::Object(map) if map.contains_key("bytesHex") => {
-            let hex = string(&map["bytesHex"]);
-            let pair = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
-            Some((0..hex.len()).step_by(2).map(pair).collect())
-        }
-        value => Some(value.to_string().into_bytes()),
-    }
 }
 
 pub(super) fn put<T: Into<Value>>(map: &mut Map<String, Value>, key: &str, value: Option<T>) {
@@ -219,10 +155,5 @@ fn every_probe_of_a_pid_gives_the_recorded_word() {
 
 #[test]
 fn every_difference_names_a_file_that_is_run_and_a_reason() {
-    for (file, peer, name, reason) in DIFFERENT {
-        assert!(FILES.contains(file), "{file} is run by this test");
-        assert!(["both", FIRST, SECOND].contains(peer), "{name}: recorded by {peer}");
-        assert!(reason.len() > 20, "{name}: the reason is a sentence");
-    }
-    assert_eq!(DIFFERENT.len(), 11, "a new difference is counted on purpose");
+    vectors::assert_explained(&FILES, DIFFERENT, 11);
 }

@@ -13,7 +13,7 @@ use runstore::protocol::{Open, Raw, Word as _};
 use serde_json::{Value, json};
 
 use super::proofs::{known_proof, proof_json, read_proof};
-use super::{Vector, alive_word, bytes_of, check, intact, keep, parse, string};
+use super::{Vector, alive_word, bytes_of, check, intact, keep, parse, string, text_of};
 
 fn finalize_ours(vector: &Vector) -> Value {
     let input = &vector.input;
@@ -121,10 +121,6 @@ fn status_seen(text: &str) -> Found<StatusSeen> {
         })
     });
     read.map_or_else(|error| Found::Invalid(error.to_string()), Found::Valid)
-}
-
-pub(super) fn text_of(input: &Value) -> Option<String> {
-    bytes_of(input).map(|bytes| String::from_utf8(bytes).expect("text"))
 }
 
 fn reconcile_ours(vector: &Vector) -> Value {
