@@ -46,112 +46,72 @@ impl Hooked {
     }
 }
 
+/// Calls that the real host answers.
+macro_rules! answered_by_the_real_host {
+    ($(fn $name:ident(&self $(, $word:ident: $kind:ty)*) -> $answer:ty;)*) => {
+        $(fn $name(&self $(, $word: $kind)*) -> $answer {
+            self.real.$name($($word),*)
+        })*
+    };
+}
+
 impl Host for Hooked {
     type Dir = PathBuf;
 
-    fn open_dir(&self, path: &Path) -> io::Result<PathBuf> {
-        self.real.open_dir(path)
+    answered_by_the_real_host! {
+        fn open_dir(&self, path: &Path) -> io::Result<PathBuf>;
+        fn open_dir_at(&self, dir: &PathBuf, name: &OsStr) -> io::Result<PathBuf>;
+        fn stat_dir(&self, dir: &PathBuf) -> io::Result<Stat>;
+        fn stat_at(&self, dir: &PathBuf, name: &OsStr) -> io::Result<Stat>;
+        fn stat(&self, path: &Path) -> io::Result<Stat>;
+        fn read_at(&self, dir: &PathBuf, name: &OsStr, part: Part) -> Result<FileRead, ReadError>;
+        fn list(
+            &self, dir: &PathBuf, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>
+        ) -> io::Result<()>;
+        fn absolute(&self, path: &Path) -> PathBuf;
+        fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
+        fn now_ms(&self) -> i64;
+        fn system(&self) -> &SystemFacts;
+        fn process(&self, pid: i64) -> ProcessSeen;
+        fn temp_dir(&self) -> PathBuf;
     }
-    fn open_dir_at(&self, dir: &PathBuf, name: &OsStr) -> io::Result<PathBuf> {
-        self.real.open_dir_at(dir, name)
-    }
-    fn stat_dir(&self, dir: &PathBuf) -> io::Result<Stat> {
-        self.real.stat_dir(dir)
-    }
-    fn stat_at(&self, dir: &PathBuf, name: &OsStr) -> io::Result<Stat> {
-        self.real.stat_at(dir, name)
-    }
-    fn stat(&self, path: &Path) -> io::Result<Stat> {
-        self.real.stat(path)
-    }
-    fn read_at(&self, dir: &PathBuf, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
-        self.real.read_at(dir, name, part)
-    }
-    fn list(
-        &self,
-        dir: &PathBuf,
-        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
-    ) -> io::Result<()> {
-        self.real.list(dir, each)
-    }
-    fn absolute(&self, path: &Path) -> PathBuf {
-        self.real.absolute(path)
-    }
-    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
-        self.real.real_path(path)
-    }
-    fn now_ms(&self) -> i64 {
-        self.real.now_ms()
-    }
-    fn system(&self) -> &SystemFacts {
-        self.real.system()
-    }
-    fn process(&self, pid: i64) -> ProcessSeen {
-        self.real.process(pid)
-    }
+
     fn env(&self, _name: &str) -> Option<OsString> {
         // The environment of who runs the tests changes nothing.
         None
-    }
-    fn temp_dir(&self) -> PathBuf {
-        self.real.temp_dir()
     }
 }
 
 impl WriteHost for Hooked {
     type File = File;
 
-    fn create(&self, dir: &PathBuf, name: &OsStr, mode: u32) -> io::Result<File> {
-        self.real.create(dir, name, mode)
+    answered_by_the_real_host! {
+        fn create(&self, dir: &PathBuf, name: &OsStr, mode: u32) -> io::Result<File>;
+        fn open_append(
+            &self, dir: &PathBuf, name: &OsStr, mode: u32, create: bool
+        ) -> io::Result<File>;
+        fn set_mode(&self, file: &File, mode: u32) -> io::Result<()>;
+        fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize>;
+        fn sync(&self, file: &File) -> io::Result<()>;
+        fn sync_dir(&self, dir: &PathBuf) -> io::Result<()>;
+        fn rename(
+            &self, from_dir: &PathBuf, from: &OsStr, to_dir: &PathBuf, to: &OsStr
+        ) -> io::Result<()>;
+        fn rename_new(
+            &self, from_dir: &PathBuf, from: &OsStr, to_dir: &PathBuf, to: &OsStr
+        ) -> io::Result<()>;
+        fn add_name(&self, dir: &PathBuf, name: &OsStr, other: &OsStr) -> io::Result<()>;
+        fn may_split_rename(&self, dir: &PathBuf) -> bool;
+        fn unlink(&self, dir: &PathBuf, name: &OsStr) -> io::Result<()>;
+        fn set_dir_mode(&self, dir: &PathBuf, name: &OsStr, mode: u32) -> io::Result<()>;
+        fn remove_dir(&self, dir: &PathBuf, name: &OsStr) -> io::Result<()>;
+        fn try_lock(&self, file: &File) -> io::Result<bool>;
+        fn unlock(&self, file: &File) -> io::Result<()>;
+        fn umask(&self) -> u32;
+        fn random(&self) -> u64;
+        fn space(&self, dir: &PathBuf) -> Option<Space>;
     }
-    fn open_append(
-        &self,
-        dir: &PathBuf,
-        name: &OsStr,
-        mode: u32,
-        create: bool,
-    ) -> io::Result<File> {
-        self.real.open_append(dir, name, mode, create)
-    }
-    fn set_mode(&self, file: &File, mode: u32) -> io::Result<()> {
-        self.real.set_mode(file, mode)
-    }
-    fn write(&self, file: &File, bytes: &[u8]) -> io::Result<usize> {
-        self.real.write(file, bytes)
-    }
-    fn sync(&self, file: &File) -> io::Result<()> {
-        self.real.sync(file)
-    }
-    fn sync_dir(&self, dir: &PathBuf) -> io::Result<()> {
-        self.real.sync_dir(dir)
-    }
-    fn rename(
-        &self,
-        from_dir: &PathBuf,
-        from: &OsStr,
-        to_dir: &PathBuf,
-        to: &OsStr,
-    ) -> io::Result<()> {
-        self.real.rename(from_dir, from, to_dir, to)
-    }
-    fn rename_new(
-        &self,
-        from_dir: &PathBuf,
-        from: &OsStr,
-        to_dir: &PathBuf,
-        to: &OsStr,
-    ) -> io::Result<()> {
-        self.real.rename_new(from_dir, from, to_dir, to)
-    }
-    fn add_name(&self, dir: &PathBuf, name: &OsStr, other: &OsStr) -> io::Result<()> {
-        self.real.add_name(dir, name, other)
-    }
-    fn may_split_rename(&self, dir: &PathBuf) -> bool {
-        self.real.may_split_rename(dir)
-    }
-    fn unlink(&self, dir: &PathBuf, name: &OsStr) -> io::Result<()> {
-        self.real.unlink(dir, name)
-    }
+
     fn create_dir(&self, dir: &PathBuf, name: &OsStr, mode: u32) -> io::Result<()> {
         let mut refused = self.refused.lock().expect("no test panics here");
         if refused.1 > 0 {
@@ -160,24 +120,7 @@ impl WriteHost for Hooked {
         }
         self.real.create_dir(dir, name, mode)
     }
-    fn set_dir_mode(&self, dir: &PathBuf, name: &OsStr, mode: u32) -> io::Result<()> {
-        self.real.set_dir_mode(dir, name, mode)
-    }
-    fn remove_dir(&self, dir: &PathBuf, name: &OsStr) -> io::Result<()> {
-        self.real.remove_dir(dir, name)
-    }
-    fn try_lock(&self, file: &File) -> io::Result<bool> {
-        self.real.try_lock(file)
-    }
-    fn unlock(&self, file: &File) -> io::Result<()> {
-        self.real.unlock(file)
-    }
-    fn umask(&self) -> u32 {
-        self.real.umask()
-    }
-    fn random(&self) -> u64 {
-        self.real.random()
-    }
+
     fn wait_ms(&self, ms: u64) {
         let mut waits = self.waits_ms.lock().expect("no test panics here");
         waits.push(ms);
@@ -187,8 +130,5 @@ impl WriteHost for Hooked {
         {
             happen();
         }
-    }
-    fn space(&self, dir: &PathBuf) -> Option<Space> {
-        self.real.space(dir)
     }
 }
