@@ -1,6 +1,6 @@
 //! Hostile run directories, one kind each.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -120,6 +120,5 @@ fn sparse(path: &Path, length: u64) -> io::Result<()> {
 }
 
 fn node(path: &Path, kind: FileType) -> io::Result<()> {
-    let _ = fs::remove_file(path);
     Ok(mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), 0)?)
 }

@@ -76,7 +76,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
             "--floor" => args.floor = value.into(),
             "--work" => args.work = value.into(),
             "--runs" => args.runs = value.parse().ok()?,
-            "--rounds" => args.rounds = value.parse().ok()?,
+            "--rounds" => args.rounds = value.parse().ok().filter(|n| *n > 0)?,
             "--only" => args.only = Some(value),
             _ => return None,
         }
@@ -161,14 +161,12 @@ fn memory(args: &Args) -> io::Result<()> {
     for runs in [2_000, 20_000] {
         let root = args.work.join("memory");
         write_store(&root, runs)?;
-        for words in
-            [["list", "--all", "--format", "jsonl"], ["inspect", "--format", "jsonl", "-q"]]
-        {
-            let words: Vec<&str> = words.into_iter().filter(|w| *w != "-q").collect();
+        let list: &[&str] = &["list", "--all", "--format", "jsonl"];
+        for words in [list, &["inspect", "--format", "jsonl"]] {
             let mut all = Vec::new();
             for _ in 0..3 {
                 #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^53 KiB")]
-                all.push(peak_kib(&mut ours(args, &words, &root))? as f64);
+                all.push(peak_kib(&mut ours(args, words, &root))? as f64);
             }
             peaks.push(median(all));
         }
