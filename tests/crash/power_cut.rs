@@ -3,8 +3,9 @@
 //! Theory of operation. The rig (`testkit::power`) records the block writes and flushes under ext4, xfs and
 //! btrfs while the driver writes, builds disks that a power cut could leave, mounts each and looks at it. It
 //! also runs three saboteurs, which it has to find out: a writer without flushes, one without the flush of the
-//! directory, and without a journal one that gives an old file no second name. It needs root, `/dev/fuse`, loop devices and the tools that make the file systems; each part
-//! that the machine does not permit is a `SKIP` with the reason.
+//! directory, and without a journal one that gives an old file no second name. It needs root, `/dev/fuse`, loop
+//! devices and the tools that make the file systems; each part that the machine does not permit is a `SKIP` with
+//! the reason.
 //!
 //! `RUNSTORE_POWER_CUT=ROUNDSxSEED` sets the number of disks that are built for each flush (one, and two more
 //! for each round) and the seed that they are chosen by.
@@ -13,7 +14,6 @@
 //! because each of these file systems brings the entry of a directory along with the first flush inside it.
 //! The explorations in this folder have both.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -41,16 +41,6 @@ fn size() -> [String; 2] {
     }
 }
 
-/// Why the rig cannot be started here, if so.
-fn obstacle() -> Option<String> {
-    let out = power::command(Path::new("true")).output();
-    match out {
-        Ok(out) if out.status.success() => None,
-        Ok(out) => Some(String::from_utf8_lossy(&out.stderr).trim().to_owned()),
-        Err(e) => Some(format!("unshare cannot be started: {e}")),
-    }
-}
-
 fn run(mut command: Command, args: &[String]) -> Outcome {
     command.arg(driver::program()).args(args).env_remove("RUST_BACKTRACE");
     let outcome = program::run(command, LIMIT, None).expect("it was built");
@@ -67,7 +57,7 @@ fn skipped(outcome: &Outcome) -> usize {
 
 #[test]
 fn no_power_cut_tears_a_file_or_loses_an_acknowledged_one() {
-    if let Some(why) = obstacle() {
+    if let Some(why) = power::refusal() {
         skip("power cuts", &why);
         return;
     }

@@ -49,11 +49,11 @@ type Dir = <RealHost as runstore::store::Host>::Dir;
 
 /// The file that everybody replaces.
 const NAME: &str = "status.json";
+/// Its size.
+const SMALL: usize = 1024;
 /// The run of a status, and its runner.
 const RUN: &str = "run-1";
 const INSTANCE: &str = "instance-1";
-/// Its size.
-const SMALL: usize = 1024;
 /// The size of the status that is changed.
 const LARGE: usize = 5 * 1024;
 /// Batches of each entrant, without the first.
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    let refusal = if args.apart { None } else { apart_refused() };
+    let refusal = if args.apart { None } else { testkit::power::refusal() };
     if !args.apart && refusal.is_none() {
         return apart(&words);
     }
@@ -133,17 +133,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     }
     let named = [&args.driver, &args.work];
     named.iter().all(|path| !path.as_os_str().is_empty()).then_some(args)
-}
-
-/// Why this process can have no mounts of its own, if so.
-fn apart_refused() -> Option<String> {
-    match testkit::power::command(Path::new("true")).output() {
-        Err(e) => Some(format!("unshare cannot be started: {e}")),
-        Ok(out) if !out.status.success() => {
-            Some(format!("nothing may be mounted: {}", String::from_utf8_lossy(&out.stderr).trim()))
-        }
-        Ok(_) => None,
-    }
 }
 
 /// The same again with mounts of its own.

@@ -132,3 +132,14 @@ pub fn command(program: &Path) -> Command {
     command.args(["--mount", "--propagation", "private", "--"]).arg(program);
     command
 }
+
+/// Why no program can be started so here, if so.
+pub fn refusal() -> Option<String> {
+    match command(Path::new("true")).output() {
+        Err(e) => Some(format!("unshare cannot be started: {e}")),
+        Ok(out) if !out.status.success() => {
+            Some(format!("nothing may be mounted: {}", String::from_utf8_lossy(&out.stderr).trim()))
+        }
+        Ok(_) => None,
+    }
+}
