@@ -4,11 +4,16 @@
 //! (see its source). Cargo tells a test the place of the programs of its own package only, so
 //! [`program`] asks cargo to build this one, with the features of the whole workspace: after
 //! `cargo test --workspace` nothing is left to build and the answer comes at once. [`power_cut`] does the
-//! same for the rig of the power cuts, and [`start_runner`] for a runner that only begins.
+//! same for the rig of the power cuts, [`start_runner`] for a runner that only begins, and [`step_runner`] for
+//! one of plain commands. [`main`] is what these programs have in common.
 
+use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::OnceLock;
+use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
+
+use runstore::protocol::error::with_causes;
 
 /// Every operation that the driver knows.
 pub const OPERATIONS: [&str; 33] = [
@@ -64,6 +69,24 @@ pub const FIRST_EVENT: &str = r#"{"type":"first"}"#;
 /// A size that no log of these tests reaches.
 pub const EVENT_LIMIT_BYTES: u64 = 1 << 20;
 
+/// What came of a program of this crate.
+pub type Done = Result<(), Box<dyn Error>>;
+
+/// Gives a program its words and ends it with what comes of them: 0, or 1 with the chain of the error, one
+/// line, on the standard error.
+#[expect(clippy::print_stderr, reason = "it is the answer of a program")]
+pub fn main(program: impl FnOnce(&[&str]) -> Done) -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match program(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{}", with_causes(e.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// One text of the race for one file: of a length that differs from turn to turn, and known from its
 /// first two numbers.
 pub fn hammered(writer: u64, turn: u64) -> String {
@@ -94,8 +117,7 @@ pub fn hammered_by(bytes: &[u8]) -> Option<(u64, u64)> {
 /// # Panics
 /// When it cannot be built.
 pub fn program() -> PathBuf {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| build("store-driver")).clone()
+    built("store-driver")
 }
 
 /// Where the rig of the power cuts is, built if it has to be.
@@ -103,8 +125,7 @@ pub fn program() -> PathBuf {
 /// # Panics
 /// When it cannot be built.
 pub fn power_cut() -> PathBuf {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| build("power-cut")).clone()
+    built("power-cut")
 }
 
 /// Where the runner that only begins is, built if it has to be.
@@ -112,8 +133,7 @@ pub fn power_cut() -> PathBuf {
 /// # Panics
 /// When it cannot be built.
 pub fn start_runner() -> PathBuf {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| build("start-runner")).clone()
+    built("start-runner")
 }
 
 /// Where the runner of plain commands is, built if it has to be.
@@ -121,8 +141,16 @@ pub fn start_runner() -> PathBuf {
 /// # Panics
 /// When it cannot be built.
 pub fn step_runner() -> PathBuf {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(|| build("step-runner")).clone()
+    built("step-runner")
+}
+
+/// Where a program of this crate is. Built once in a process, and one after the other: cargo would wait for
+/// itself in any case.
+fn built(name: &'static str) -> PathBuf {
+    static PLACES: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+    // What cannot be built is told by each test that needs it.
+    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    places.entry(name).or_insert_with(|| build(name)).clone()
 }
 
 fn build(name: &str) -> PathBuf {

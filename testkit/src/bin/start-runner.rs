@@ -10,32 +10,21 @@
 //! what a killed one leaves; that is what its tests look at.
 
 #![cfg(unix)]
-#![expect(clippy::print_stderr, reason = "its standard error is its answer")]
 #![expect(clippy::disallowed_methods, reason = "it lies outside the store and looks at its files")]
 
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use runstore::protocol::error::with_causes;
 use runstore::runner::startup::{Startup, read_config};
 use runstore::store::lease::Released;
 use runstore::store::{Host as _, RealHost, WriteHost as _, candidate, lease};
+use testkit::driver::{self, Done};
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let done = match args[..] {
+    driver::main(|args| match *args {
         [config, temp, budget_ms, how] => run(Path::new(config), Path::new(temp), budget_ms, how),
         _ => Err("usage: start-runner CONFIG TEMP BUDGET_MS HOW".into()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("{}", with_causes(e.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn die() {
@@ -43,7 +32,7 @@ fn die() {
     let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
 }
 
-fn run(config: &Path, temp: &Path, budget_ms: &str, how: &str) -> Result<(), Box<dyn Error>> {
+fn run(config: &Path, temp: &Path, budget_ms: &str, how: &str) -> Done {
     let host = RealHost::new();
     if how == "die-begin" {
         die();

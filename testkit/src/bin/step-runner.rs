@@ -9,7 +9,6 @@
 #![expect(clippy::print_stderr, reason = "its outputs are its answer")]
 #![expect(clippy::disallowed_methods, reason = "runs outside the store and waits for a pipe")]
 
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -21,24 +20,16 @@ use runstore::store::proof::RunPlace;
 use runstore::store::retry::RetryPolicy;
 use runstore::store::{Host as _, RealHost, directory};
 use serde_json::Value;
+use testkit::driver::{self, Done};
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let done = match args[..] {
+    driver::main(|args| match *args {
         [root, run_dir, instance, plan] => execute(root, run_dir, instance, plan),
         _ => Err("usage: step-runner ROOT RUN-DIR INSTANCE PLAN".into()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
-fn execute(root: &str, dir: &str, instance: &str, plan: &str) -> Result<(), Box<dyn Error>> {
+fn execute(root: &str, dir: &str, instance: &str, plan: &str) -> Done {
     let host = RealHost::new();
     let plan: Value = serde_json::from_str(plan)?;
     std::fs::read(Path::new(root).join("go"))?;

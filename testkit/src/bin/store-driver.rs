@@ -16,7 +16,7 @@
 //! Not promised: anything about what a killed driver leaves; that is what its tests look at.
 
 #![cfg(unix)]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its two outputs are its answer")]
+#![expect(clippy::print_stdout, reason = "its output is its answer")]
 #![expect(clippy::disallowed_methods, reason = "runs outside the store and reads the clock")]
 
 use std::error::Error;
@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use runstore::protocol::account::Author;
+use runstore::protocol::error::with_causes;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::{SlotKind, SlotVerdict};
@@ -48,34 +49,24 @@ use runstore::store::sidecar::{Decision, patch, patch_locked};
 use runstore::store::slot::{self, HeldSlot, SlotRequest, Source};
 use runstore::store::{RealHost, WriteHost as _, identity, journal, markers};
 use testkit::driver::{
-    CANDIDATE, EVENT_LIMIT_BYTES, FIRST_EVENT, NEW_RESULT, NEW_STATUS, OLD_RESULT, OLD_STATUS,
-    hammered, is_hammered,
+    self, CANDIDATE, Done, EVENT_LIMIT_BYTES, FIRST_EVENT, NEW_RESULT, NEW_STATUS, OLD_RESULT,
+    OLD_STATUS, hammered, is_hammered,
 };
 use testkit::power::{self, Level, Shape, Workload};
 
-type Done = Result<(), Box<dyn Error>>;
-
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let done = match args[..] {
-        [dir, "write", number, ms] => write(Path::new(dir), number, ms),
-        [dir, "read", ms] => read(Path::new(dir), ms),
-        [dir, "acknowledge", workload, word] => acknowledge(Path::new(dir), workload, word),
-        [dir, operation] => perform(dir, operation),
-        [dir, operation, umask] => set_umask(umask).and_then(|()| perform(dir, operation)),
-        _ => Err("usage: store-driver DIR OPERATION".into()),
-    };
-    match done {
-        Ok(()) => {
-            println!("ok");
-            ExitCode::SUCCESS
-        }
-        Err(e) => {
-            eprintln!("{}", chain(e.as_ref()));
-            ExitCode::FAILURE
-        }
-    }
+    driver::main(|args| {
+        match *args {
+            [dir, "write", number, ms] => write(Path::new(dir), number, ms),
+            [dir, "read", ms] => read(Path::new(dir), ms),
+            [dir, "acknowledge", workload, word] => acknowledge(Path::new(dir), workload, word),
+            [dir, operation] => perform(dir, operation),
+            [dir, operation, umask] => set_umask(umask).and_then(|()| perform(dir, operation)),
+            _ => Err("usage: store-driver DIR OPERATION".into()),
+        }?;
+        println!("ok");
+        Ok(())
+    })
 }
 
 fn perform(dir: &str, operation: &str) -> Done {
@@ -93,18 +84,6 @@ fn set_umask(digits: &str) -> Done {
     Ok(())
 }
 
-/// An error and its causes.
-fn chain(e: &dyn Error) -> String {
-    let mut text = e.to_string();
-    let mut cause = e.source();
-    while let Some(e) = cause {
-        text.push_str(": ");
-        text.push_str(&e.to_string());
-        cause = e.source();
-    }
-    text
-}
-
 /// From here on every call belongs to the operation.
 fn begin() {
     println!("begin");
@@ -112,7 +91,7 @@ fn begin() {
 
 fn problems<'a>(all: impl IntoIterator<Item = &'a (dyn Error + 'static)>) {
     for problem in all {
-        println!("problem: {}", chain(problem));
+        println!("problem: {}", with_causes(problem));
     }
 }
 
