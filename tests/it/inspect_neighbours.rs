@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::time::Duration;
-use testkit::{Store, program};
+use testkit::Store;
+
+use crate::ask;
 
 const T: u64 = 1_790_000_000_000;
 const FLOW: &str = "00000000-0000-4000-8000-000000000001";
@@ -15,14 +15,8 @@ const OTHER: &str = "00000000-0000-4000-8000-000000000003";
 const GONE: u64 = 999_999_999;
 
 fn inspect(store: &Store, now: u64) -> (Value, i32) {
-    let now = now.to_string();
-    let root = store.root().to_string_lossy().into_owned();
-    let args = ["inspect", &root, "--format", "json", "--now", &now];
-    let binary = Path::new(env!("CARGO_BIN_EXE_runstore"));
-    let command = program::command(binary, &args, store.root());
-    let outcome = program::run(command, Duration::from_secs(30), None).expect("runs");
-    let answer = serde_json::from_str(&outcome.text()).expect("one JSON object");
-    (answer, outcome.code)
+    let answer = ask::inspect_with(store.root(), &["--now", &now.to_string()]);
+    (answer.json, answer.code)
 }
 
 fn report<'a>(answer: &'a Value, id: &str) -> &'a Value {

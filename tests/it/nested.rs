@@ -6,12 +6,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::peer_runs::Recording;
-use testkit::program;
 use testkit::store::Store;
+
+use crate::ask::{self, utf8};
 
 /// An instant after everything in the built stores.
 const NOW: &str = "1795980000000";
@@ -20,19 +20,17 @@ const TOKEN: &str = "00000000-0000-4000-8000-000000000001";
 const NO_PROCESS: i64 = 4_200_001;
 
 /// The answer of `runstore inspect TARGETS --format json`: exit code, document, standard error.
-pub(crate) fn inspect(work: &Path, targets: &[&str]) -> (i32, Value, String) {
-    let binary = Path::new(env!("CARGO_BIN_EXE_runstore"));
+pub(crate) fn inspect(targets: &[&str]) -> (i32, Value, String) {
     let mut args = vec!["inspect", "--host", "host-a", "--now", NOW, "--format", "json"];
     args.extend(targets);
-    let command = program::command(binary, &args, work);
-    let outcome = program::run(command, Duration::from_secs(60), None).expect("the program runs");
+    let outcome = ask::run(&args);
     let document = serde_json::from_slice(&outcome.stdout).unwrap_or(Value::Null);
-    (outcome.code, document, outcome.errors().to_string())
+    (outcome.code, document, outcome.errors())
 }
 
 /// The report of one run of a whole store.
 pub(crate) fn report(store: &Store, run: &str) -> Value {
-    let (_, document, errors) = inspect(store.root(), &[utf8(store.root())]);
+    let (_, document, errors) = inspect(&[utf8(store.root())]);
     run_of(&document, run).unwrap_or_else(|| panic!("no report of {run}: {errors}"))
 }
 
@@ -57,10 +55,6 @@ pub(crate) fn status(id: &str, state: &str) -> Value {
         status["endedAt"] = json!(1_795_972_939_000_i64);
     }
     status
-}
-
-fn utf8(path: &Path) -> &str {
-    path.to_str().expect("temporary paths are text")
 }
 
 fn run_of(document: &Value, run: &str) -> Option<Value> {
@@ -89,7 +83,7 @@ fn recorded_nested_runs_are_reported_beside_their_root() {
             let dir = tempfile::tempdir().expect("a temporary directory");
             let root = fs::canonicalize(dir.path()).expect("exists").join("root");
             recording.materialise(snapshot, &root).expect("a whole snapshot");
-            let (_, document, errors) = inspect(dir.path(), &[utf8(&root)]);
+            let (_, document, errors) = inspect(&[utf8(&root)]);
             let name = format!("{} {snapshot}: {errors}", recording.name);
             let parent = run_of(&document, "run-root").expect(&name);
             let child = run_of(&document, "run-child").expect(&name);
@@ -99,10 +93,10 @@ fn recorded_nested_runs_are_reported_beside_their_root() {
                 assert!(problems(&document, id).is_empty(), "{name}: {id} in a sound store");
             }
 
-            let (_, one, _) = inspect(dir.path(), &["run-child", "--root", utf8(&root)]);
+            let (_, one, _) = inspect(&["run-child", "--root", utf8(&root)]);
             assert_eq!(ids(&one), ["run-child"], "{name}: a nested run is found by its id");
             let alone = root.join("async-subagent-runs/run-root");
-            let (_, one, _) = inspect(dir.path(), &[utf8(&alone)]);
+            let (_, one, _) = inspect(&[utf8(&alone)]);
             let parent = run_of(&one, "run-root").expect(&name);
             assert_eq!(parent["children"], json!(["run-child"]), "{name}: asked for alone");
             seen += 1;
@@ -176,7 +170,7 @@ fn a_run_that_only_a_route_names_is_listed_with_its_parent() {
         "processedEvents": []});
     store.file(&format!("{path}/registry.json"), registry.to_string());
 
-    let (code, document, errors) = inspect(store.root(), &[utf8(store.root())]);
+    let (code, document, errors) = inspect(&[utf8(store.root())]);
     let parent = run_of(&document, "run-root").expect(&errors);
     assert_eq!(parent["children"], json!(["run-child", "run-folded", "run-gone"]));
     let child = run_of(&document, "run-child").expect(&errors);
@@ -214,7 +208,7 @@ fn broken_events_are_passed_over_and_cost_the_others_nothing() {
     store.file(&at(5), event(TOKEN, "../c5", "run-root", &json!({})));
     store.file(&at(6), event(TOKEN, "c6", "run-root", &json!({})));
 
-    let (_, document, errors) = inspect(store.root(), &[utf8(store.root())]);
+    let (_, document, errors) = inspect(&[utf8(store.root())]);
     let parent = run_of(&document, "run-root").expect(&errors);
     assert_eq!(parent["children"], json!(["c6"]));
     let found = problems(&document, "nested-event-ignored");
@@ -240,7 +234,7 @@ fn a_route_that_leads_outside_is_reported_and_not_followed() {
     store.folder("nested-subagent-events/run-root-empty/events");
     store.file("nested-subagent-events/run-root-w/events/e.json", "{}");
 
-    let (code, document, _) = inspect(store.root(), &[utf8(store.root())]);
+    let (code, document, _) = inspect(&[utf8(store.root())]);
     assert_eq!(problems(&document, "nested-route-outside").len(), 1);
     let link = problems(&document, "not-plain");
     assert_eq!(link[0]["path"], "nested-subagent-events/run-root-link");
@@ -259,7 +253,7 @@ fn of_two_directories_of_one_id_the_one_with_a_status_is_the_run() {
     store.run("run-root").status(&status("run-root", "complete"));
     store.nested_run("run-root", "run-twice").status(&status("run-twice", "complete"));
     store.run("run-twice").file("output-0.log", "work");
-    let (_, document, _) = inspect(store.root(), &["run-twice", "--root", utf8(store.root())]);
+    let (_, document, _) = inspect(&["run-twice", "--root", utf8(store.root())]);
     let runs = document["runs"].as_array().expect("reports");
     assert_eq!(runs.len(), 2, "both directories get a report");
     let real = |r: &&Value| r["path"].as_str().is_some_and(|p| p.contains("nested-subagent-runs"));
@@ -280,11 +274,11 @@ fn a_tool_call_leads_to_its_run_only_if_the_run_says_so() {
     store.run("run-other").status(&status("run-other", "running"));
     store.tool_call_alias("call-2", "run-other").tool_call_alias("call-2", "run-gone");
     let root = utf8(store.root());
-    let (code, _, _) = inspect(store.root(), &["call-2", "--root", root]);
+    let (code, _, _) = inspect(&["call-2", "--root", root]);
     assert_eq!(code, 4, "an alias that no status confirms leads nowhere");
 
     store.tool_call_alias("call-1", "run-called").tool_call_alias("call-1", "run-other");
-    let (_, document, errors) = inspect(store.root(), &["call-1", "--root", root]);
+    let (_, document, errors) = inspect(&["call-1", "--root", root]);
     assert_eq!(ids(&document), ["run-called"], "{errors}");
 }
 
@@ -306,14 +300,14 @@ fn the_result_index_leads_from_a_tool_call_to_an_ended_run() {
     );
     store.result("run-b", &json!({"id": "run-b", "sessionId": "session-1", "success": true}));
     let root = utf8(store.root());
-    let (_, document, errors) = inspect(store.root(), &["call-1", "--root", root]);
+    let (_, document, errors) = inspect(&["call-1", "--root", root]);
     assert_eq!(ids(&document), ["run-a"], "the payload confirms the entry: {errors}");
-    let (code, _, _) = inspect(store.root(), &["call-2", "--root", root]);
+    let (code, _, _) = inspect(&["call-2", "--root", root]);
     assert_eq!(code, 4, "neither status nor result names the call");
     let mut called = status("run-c", "complete");
     called["toolCallId"] = json!("call-2");
     store.run("run-c").status(&called);
-    let (_, document, _) = inspect(store.root(), &["call-2", "--root", root]);
+    let (_, document, _) = inspect(&["call-2", "--root", root]);
     assert_eq!(ids(&document), ["run-c"], "the status confirms the entry");
 }
 
@@ -326,7 +320,7 @@ fn the_beginning_of_an_id_is_enough_when_it_is_long_and_fits_one_run() {
     }
     store.nested_run("aaaa-aaa-1", "cccc-ccc-1").status(&status("cccc-ccc-1", "complete"));
     let root = utf8(store.root());
-    let ask = |id: &str| inspect(store.root(), &[id, "--root", root]);
+    let ask = |id: &str| inspect(&[id, "--root", root]);
 
     let (code, _, errors) = ask("aaaa-aaa");
     assert_eq!(code, 2, "two runs fit eight characters: {errors}");
@@ -344,10 +338,10 @@ fn runs_in_a_fallback_root_are_found_and_say_so() {
     store.run("run-usual").status(&status("run-usual", "complete"));
     let folder = store.folder("async-subagent-runs-4242/run-split");
     testkit::store::Run::at(folder).status(&status("run-split", "complete"));
-    let (_, document, _) = inspect(store.root(), &[utf8(store.root())]);
+    let (_, document, _) = inspect(&[utf8(store.root())]);
     assert_eq!(ids(&document).len(), 2, "both roots are walked");
     assert_eq!(problems(&document, "split-root").len(), 1);
-    let (_, document, _) = inspect(store.root(), &["run-split", "--root", utf8(store.root())]);
+    let (_, document, _) = inspect(&["run-split", "--root", utf8(store.root())]);
     let split = run_of(&document, "run-split").expect("found by its id");
     assert!(has_flag(&split, "split-root"));
     assert!(!has_flag(&report(&store, "run-usual"), "split-root"));

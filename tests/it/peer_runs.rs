@@ -9,11 +9,11 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
 use testkit::peer_runs::{Recording, run_directory};
-use testkit::program;
+
+use crate::ask::{run, utf8};
 
 /// Entries that the two peers have together.
 const ENTRIES: usize = 102;
@@ -34,7 +34,7 @@ fn every_recorded_run_gets_the_answer_that_was_recorded() {
             let text = |name: &str| entry[name].as_str().expect("an entry is complete");
             let key = format!("{} {} {}", recording.name, text("snapshot"), text("run"));
             checked += 1;
-            let problems = match ask(&recording, text("snapshot"), text("run")) {
+            let problems = match inspected(&recording, text("snapshot"), text("run")) {
                 Ok((report, counts)) => judge(entry, &report, counts),
                 Err(error) => vec![error.to_string()],
             };
@@ -51,23 +51,19 @@ fn every_recorded_run_gets_the_answer_that_was_recorded() {
 }
 
 /// Inspects one snapshot: the report of the run, and whether its proof counts by the raw records.
-fn ask(recording: &Recording, snapshot: &str, run: &str) -> io::Result<(Value, bool)> {
+fn inspected(recording: &Recording, snapshot: &str, id: &str) -> io::Result<(Value, bool)> {
     let dir = tempfile::tempdir()?;
-    let work = fs::canonicalize(dir.path())?;
-    let root = work.join("root");
+    let root = fs::canonicalize(dir.path())?.join("root");
     recording.materialise(snapshot, &root)?;
-    let folder = run_directory(&root, run)?;
-    let binary = Path::new(env!("CARGO_BIN_EXE_runstore"));
-    let args = ["inspect", utf8(&root), "--host", "host-a", "--format", "json"];
-    let outcome =
-        program::run(program::command(binary, &args, &work), Duration::from_secs(60), None)?;
+    let folder = run_directory(&root, id)?;
+    let outcome = run(&["inspect", utf8(&root), "--host", "host-a", "--format", "json"]);
     let document: Value = serde_json::from_slice(&outcome.stdout).map_err(|e| {
         io::Error::other(format!("no JSON answer: {e} {}", outcome.errors().trim()))
     })?;
     let reports = document["runs"].as_array().map_or(&[][..], Vec::as_slice);
     let mut named = reports.iter().filter(|r| r["path"].as_str().map(Path::new) == Some(&folder));
     match (named.next(), named.next()) {
-        (Some(report), None) => Ok((report.clone(), proof_counts(&folder, run))),
+        (Some(report), None) => Ok((report.clone(), proof_counts(&folder, id))),
         (found, _) => {
             let how = if found.is_some() { "more than one report" } else { "no report" };
             Err(io::Error::other(format!("{how} of {}", folder.display())))
@@ -126,10 +122,6 @@ fn counts(proof: &Value, status: &Value, candidate: &Value, run: &str) -> bool {
         && runner_witnessed
         && status["processTerminal"]["runnerProcessInstanceId"] == *instance
         && candidate["runnerProcessInstanceId"] == *instance
-}
-
-fn utf8(path: &Path) -> &str {
-    path.to_str().expect("temporary paths are text")
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! The reserve of a run on a real file system, and what readers make of it: nothing.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
-use std::time::Duration;
 
 use runstore::protocol::{layout, limits};
 use runstore::store::RealHost;
@@ -10,7 +8,9 @@ use runstore::store::advisory::Locks;
 use runstore::store::host::Host as _;
 use runstore::store::reserve;
 use serde_json::{Value, json};
-use testkit::{Store, program};
+use testkit::Store;
+
+use crate::ask;
 
 const T: u64 = 1_790_000_000_000;
 const RUN: &str = "00000000-0000-4000-8000-000000000001";
@@ -30,13 +30,7 @@ fn a_reserve_has_real_blocks_and_is_private() {
 }
 
 fn inspect(store: &Store) -> Value {
-    let root = store.root().to_string_lossy().into_owned();
-    let now = (T + 60_000).to_string();
-    let args = ["inspect", &root, "--format", "json", "--now", &now];
-    let binary = Path::new(env!("CARGO_BIN_EXE_runstore"));
-    let command = program::command(binary, &args, store.root());
-    let outcome = program::run(command, Duration::from_secs(30), None).expect("runs");
-    serde_json::from_str(&outcome.text()).expect("one JSON object")
+    ask::inspect_with(store.root(), &["--now", &(T + 60_000).to_string()]).json
 }
 
 /// Spec: RS-DEFER-07, RS-LOCK-02.

@@ -50,10 +50,10 @@ fn a_valid_replay_shows_that_the_result_was_delivered() {
         assert!(found.unwrap_or_default().contains(unused.unwrap_or_default()), "{run}");
     }
     let root = store.root().to_str().expect("text");
-    let (_, document, _) = inspect(store.root(), &[root]);
+    let (_, document, _) = inspect(&[root]);
     assert_eq!(document["results"], json!([]), "a replayed result waits for nobody");
     replay(&store, "both", "session-1", EARLIER);
-    let (_, document, _) = inspect(store.root(), &[root]);
+    let (_, document, _) = inspect(&[root]);
     assert_eq!(document["results"].as_array().map(Vec::len), Some(1));
     assert!(has_flag(&report(&store, "both"), "undelivered"), "an expired replay shows nothing");
 }

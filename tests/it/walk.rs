@@ -6,12 +6,7 @@ use runstore::inspect::{Inspection, RunReport};
 use runstore::protocol::evidence::Times;
 use runstore::store::{Depth, Opened, RealHost, Store};
 use serde_json::json;
-
-/// The wall clock: a record of an earlier time would make a living process a reused pid.
-fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    i64::try_from(since.expect("after 1970").as_millis()).expect("before the year 292 million")
-}
+use testkit::process::now_ms;
 
 /// A store of finished runs, and of some active ones that all record the pid of this test.
 fn many(runs: usize, active: &[usize]) -> testkit::Store {
@@ -19,6 +14,7 @@ fn many(runs: usize, active: &[usize]) -> testkit::Store {
     for n in 0..runs {
         let id = format!("run-{n:04}");
         let status = if active.contains(&n) {
+            // Now: a record of an earlier time would make a living process a reused pid.
             json!({"runId": id, "state": "running", "startedAt": now_ms(), "pid": std::process::id()})
         } else {
             json!({"runId": id, "state": "complete", "startedAt": 1, "endedAt": 2})

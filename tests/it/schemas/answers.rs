@@ -4,13 +4,12 @@
 //! jsonl form is one report.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
 use testkit::peer_runs::Recording;
-use testkit::program;
 
 use super::{here, schemas};
+use crate::ask;
 
 #[test]
 fn every_answer_about_a_recorded_store_is_valid() {
@@ -21,15 +20,14 @@ fn every_answer_about_a_recorded_store_is_valid() {
         for snapshot in snapshots.keys() {
             let name = format!("{} {snapshot}", recording.name);
             let dir = tempfile::tempdir().expect("a temporary directory");
-            let work = std::fs::canonicalize(dir.path()).expect("exists");
-            let root = work.join("root");
+            let root = std::fs::canonicalize(dir.path()).expect("exists").join("root");
             recording.materialise(snapshot, &root).expect("a recorded snapshot");
             let whole: Value =
-                serde_json::from_slice(&inspect(&root, "json", &work)).expect("one JSON document");
+                serde_json::from_slice(&inspect(&root, "json")).expect("one JSON document");
             let bad = schemas.check("inspect", "", &whole);
             assert!(bad.is_empty(), "{name}: the answer is valid: {}", bad.join("; "));
             answers += 1;
-            let text = inspect(&root, "jsonl", &work);
+            let text = inspect(&root, "jsonl");
             let text = String::from_utf8(text).expect("JSON is UTF-8");
             let mut reports = 0;
             for line in text.lines() {
@@ -46,12 +44,6 @@ fn every_answer_about_a_recorded_store_is_valid() {
     assert!(answers >= 44 && lines >= 100, "{answers} answers and {lines} lines were checked");
 }
 
-fn inspect(root: &Path, format: &str, work: &Path) -> Vec<u8> {
-    let binary = Path::new(env!("CARGO_BIN_EXE_runstore"));
-    let root = root.to_str().expect("temporary paths are text");
-    let args = ["inspect", root, "--host", "host-a", "--format", format];
-    let command = program::command(binary, &args, work);
-    let outcome = program::run(command, Duration::from_secs(60), None).expect("it starts");
-    assert!(!outcome.late, "{root}: an answer comes in time");
-    outcome.stdout
+fn inspect(root: &Path, format: &str) -> Vec<u8> {
+    ask::run(&["inspect", ask::utf8(root), "--host", "host-a", "--format", format]).stdout
 }
