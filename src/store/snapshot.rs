@@ -23,7 +23,7 @@ use crate::protocol::config::RunnerConfig;
 use crate::protocol::event::{self, EventSummary};
 use crate::protocol::evidence::{FileFact, RunEvidence, StderrTail, TempFacts};
 use crate::protocol::layout::{self, RunEntry};
-use crate::protocol::process::{Life, Liveness, RecordedProcess};
+use crate::protocol::process::{Liveness, RecordedProcess};
 use crate::protocol::proof::{Proof, ProofState};
 use crate::protocol::result::{ResultPlace, ResultView};
 use crate::protocol::startup::{ControlMessage, StartupMessage};

@@ -1,10 +1,11 @@
 //! Helpers for the tests of runstore: trees, stores, cases, recordings and programs.
 //!
-//! Theory of operation. Everything here works on directories that a test owns, with plain files and
+//! Theory of operation. Almost everything here works on directories that a test owns, with plain files and
 //! child processes, and knows nothing of the library: what it builds is what a foreign harness would
-//! have left. The one exception is [`fault`], a host for the library to run on. A builder panics or returns an error with the path when it cannot build; it never
-//! half-builds in silence. Temporary directories are removed when their owner is dropped, processes
-//! that a case started are ended with it.
+//! have left. The library is known to a few modules: [`fault`] is a host for it to run on, [`child`] and
+//! [`launch`] are what a launcher is played with, [`driver`] is about the programs that run it. A builder panics or returns an error with the path when it
+//! cannot build; it never half-builds in silence. Temporary directories are removed when their owner is
+//! dropped, processes that a case started are ended with it.
 //!
 //! Not promised: anything outside Unix. Modes, links and pipes are the point of most trees.
 
@@ -18,6 +19,7 @@ pub mod case;
 pub mod child;
 pub mod driver;
 pub mod fault;
+pub mod launch;
 pub mod peer_runs;
 pub mod power;
 pub mod process;

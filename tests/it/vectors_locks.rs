@@ -12,7 +12,7 @@ use runstore::protocol::proof::Proof;
 use runstore::protocol::segment::sha256_hex;
 use runstore::protocol::slot::{self, SlotEvidence, SlotKind, SlotOwner, SlotStatus};
 use runstore::protocol::{Document, Open, Raw, layout};
-use runstore::store::host::{Host as _, Part, RealHost, WriteHost as _};
+use runstore::store::host::{Host as _, RealHost, WriteHost as _};
 use runstore::store::lease::{self, LeaseRequest};
 use runstore::store::proof::{Exit, ExitWitness, RunPlace, finalise};
 use runstore::store::slot::{
@@ -72,13 +72,6 @@ fn put(host: &FaultHost, path: &str, text: &str) {
     let folder = dir(host, folder);
     let file = host.create(&folder, name.as_ref(), 0o644).expect("room");
     host.write(&file, text.as_bytes()).expect("room");
-}
-
-fn get(host: &FaultHost, path: &str) -> Option<String> {
-    let (folder, name) = path.rsplit_once('/').expect("a path");
-    let folder = host.open_dir(Path::new(folder)).ok()?;
-    let read = host.read_at(&folder, name.as_ref(), Part::All(1 << 24)).ok()?;
-    Some(String::from_utf8(read.bytes).expect("text"))
 }
 
 /// Lines `MODE path` below a directory, with `hash` spelled as `word`, as the recording has them.
@@ -156,7 +149,7 @@ fn contest(vector: &Vector) -> Value {
     };
     let acquired = lease::acquire(&host, &0, &request).is_ok();
     let owner = acquired.then(|| {
-        let text = get(&host, &format!("/session-leases/{id}/owner.json")).expect("held");
+        let text = host.text(&format!("/session-leases/{id}/owner.json")).expect("held");
         let mut owner = parsed(&text);
         // Additive members, which every other reader ignores.
         let members = owner.as_object_mut().expect("an object");
@@ -179,13 +172,13 @@ fn every_contested_lease_leaves_the_recorded_files() {
 
 /// The verdict on a slot from the files of its run, as a caller of [`reconcile`] gathers it.
 fn judge(host: &FaultHost, vector: &Vector, owner: &SlotOwner) -> slot::SlotVerdict {
-    let status_text = get(host, "/RUNS/run-1/status.json");
+    let status_text = host.text("/RUNS/run-1/status.json");
     let status = status_text.as_deref().and_then(|text| Document::parse(text).ok());
     let text = |key: &str| Some(status.as_ref()?.get(key)?.string()?.into_owned());
     let (run_id, session_id, error) = (text("runId"), text("sessionId"), text("error"));
     let overlay = status.as_ref().and_then(|s| s.get("processTerminal")?.object());
     let overlay = overlay.and_then(|doc| Proof::read(&doc).ok());
-    let proof_text = get(host, "/RUNS/run-1/process-terminal.json");
+    let proof_text = host.text("/RUNS/run-1/process-terminal.json");
     let proof = proof_text.as_deref().map(|text| {
         let read = Document::parse(text).and_then(|doc| Proof::read(&doc));
         let instance = owner.runner_instance_id.as_deref();
@@ -253,7 +246,7 @@ fn pool_life(vector: &Vector) -> Value {
     }
     let key = pool_name("S");
     let pool = format!("/{}/{key}", layout::CAPACITY_DIR);
-    let text = get(&host, &format!("{pool}/slot-0/owner.json")).expect("held");
+    let text = host.text(&format!("{pool}/slot-0/owner.json")).expect("held");
     assert!(text.ends_with("}\n"), "{}: a slot's owner ends in a newline", vector.name);
     let mut owner = parsed(&text.replace(&key, "<sha256('S')>"));
     owner["reservationToken"] = json!("rt-1");
@@ -264,7 +257,7 @@ fn pool_life(vector: &Vector) -> Value {
         .iter()
         .filter(|(_, verdict)| verdict.by_policy)
         .map(|(owner, _)| {
-            let status = get(&host, "/RUNS/run-1/status.json").expect("there");
+            let status = host.text("/RUNS/run-1/status.json").expect("there");
             let last_ms = last_activity_ms(Document::parse(&status).ok().as_ref()).expect("judged");
             let age_ms = host.now_ms() - last_ms;
             parsed(&released_event(owner, host.now_ms(), age_ms, 1_200_000))
@@ -304,7 +297,7 @@ fn every_invalid_owner_occupies_its_slot_and_is_left_alone() {
             by_policy: false,
         };
         let done = reconcile(&host, &0, "S", release).expect("readable");
-        let left = get(&host, &path);
+        let left = host.text(&path);
         assert!(done.used == 0 || left.as_deref() == Some(&text), "{}: as it was", vector.name);
         json!(done.used)
     };
@@ -376,7 +369,7 @@ fn finalised(vector: &Vector) -> Value {
     let run_id = RunId::parse("run-1").expect("an id");
     let place = RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id };
     finalise(&host, &place, &witness).expect("nothing fails");
-    let file = |name: &str| get(&host, &format!("/RUNS/run-1/{name}"));
+    let file = |name: &str| host.text(&format!("/RUNS/run-1/{name}"));
     let proof = file("process-terminal.json").expect("written");
     let proof = serde_json::from_str(&proof).unwrap_or(json!({ "unreadable": true }));
     let status = file("status.json").and_then(|text| serde_json::from_str::<Value>(&text).ok());
@@ -396,7 +389,7 @@ fn finalised(vector: &Vector) -> Value {
             event
         })
         .collect();
-    let there = |path: &str| get(&host, path).is_some();
+    let there = |path: &str| host.text(path).is_some();
     json!({
         "proofFile": without_wording(proof),
         "marker": there("/RUNS/.active-runs/run-1"),

@@ -12,6 +12,8 @@ use runstore::store::host::{
     DirEntry, FileKind, FileRead, Host, Part, ReadError, Space, Stat, WriteHost,
 };
 
+use crate::power::recording::Chance;
+
 use super::disk::{Disk, Effect, Node, NodeId};
 use super::process::Script;
 
@@ -31,13 +33,13 @@ pub struct FaultHost {
     pub(super) script: Mutex<Script>,
 }
 
-struct World {
-    disk: Disk,
+pub(super) struct World {
+    pub(super) disk: Disk,
     effects: Vec<(usize, Effect)>,
     calls: usize,
     next: NodeId,
     now_ms: i64,
-    chance: u64,
+    chance: Chance,
     failures: BTreeMap<usize, Injected>,
     looks: usize,
     blind: BTreeMap<usize, i32>,
@@ -75,7 +77,7 @@ impl FaultHost {
             next,
             now_ms,
             // After a crash chance goes another way: a new process never draws the same names again.
-            chance: 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(next as u64),
+            chance: Chance(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(next as u64)),
             failures: BTreeMap::new(),
             looks: 0,
             blind: BTreeMap::new(),
@@ -100,7 +102,7 @@ impl FaultHost {
         Self { world: Mutex::new(world), system, script: Mutex::default() }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    pub(super) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().expect("no test panics while it holds the world")
     }
 
@@ -247,54 +249,6 @@ impl FaultHost {
     pub fn set_now_ms(&self, now_ms: i64) {
         self.world().now_ms = now_ms;
     }
-
-    /// Every path with its content (directories end in `/` and have none), for comparing disks.
-    pub fn tree(&self) -> BTreeMap<String, Option<Vec<u8>>> {
-        fn walk(
-            disk: &Disk,
-            dir: NodeId,
-            prefix: &str,
-            out: &mut BTreeMap<String, Option<Vec<u8>>>,
-        ) {
-            for (name, node) in disk.entries(dir).into_iter().flatten() {
-                let path = format!("{prefix}{}", name.to_string_lossy());
-                match disk.nodes.get(node) {
-                    Some(Node::File { data, .. }) => {
-                        out.insert(path, Some(data.clone()));
-                    }
-                    Some(Node::Dir { .. }) => {
-                        let path = path + "/";
-                        walk(disk, *node, &path, out);
-                        out.insert(path, None);
-                    }
-                    None => {}
-                }
-            }
-        }
-        let mut out = BTreeMap::new();
-        walk(&self.world().disk, 0, "", &mut out);
-        out
-    }
-
-    /// One effect: counted, failed if asked for, else applied and recorded.
-    fn effect(&self, world: &mut World, effect: Effect) -> io::Result<()> {
-        let number = world.calls;
-        self.count(world)?;
-        let now_ms = world.now_ms;
-        world.disk.apply_content(&effect);
-        world.disk.apply_entries(&effect, now_ms);
-        world.effects.push((number, effect));
-        Ok(())
-    }
-
-    fn count(&self, world: &mut World) -> io::Result<()> {
-        let n = world.calls;
-        world.calls += 1;
-        match world.failures.get(&n) {
-            Some(Injected::Errno(errno)) => Err(io::Error::from_raw_os_error(*errno)),
-            _ => Ok(()),
-        }
-    }
 }
 
 const ENOSPC: i32 = 28;
@@ -310,12 +264,41 @@ fn errno(n: i32) -> io::Error {
 }
 
 impl World {
+    /// One effect: counted, failed if asked for, else applied and recorded.
+    fn effect(&mut self, effect: Effect) -> io::Result<()> {
+        let number = self.calls;
+        self.count()?;
+        let now_ms = self.now_ms;
+        self.disk.apply_content(&effect);
+        self.disk.apply_entries(&effect, now_ms);
+        self.effects.push((number, effect));
+        Ok(())
+    }
+
+    fn count(&mut self) -> io::Result<()> {
+        let n = self.calls;
+        self.calls += 1;
+        match self.failures.get(&n) {
+            Some(Injected::Errno(number)) => Err(errno(*number)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a name that is taken: a call that does nothing, and counts.
+    fn refuse_taken(&mut self, dir: NodeId, name: &OsStr) -> io::Result<()> {
+        if self.at(dir, name).is_err() {
+            return Ok(());
+        }
+        self.count()?;
+        Err(errno(EEXIST))
+    }
+
     fn at(&self, dir: NodeId, name: &OsStr) -> io::Result<NodeId> {
         let entries = self.disk.entries(dir).ok_or_else(|| errno(ENOTDIR))?;
         entries.get(name).copied().ok_or_else(|| errno(ENOENT))
     }
 
-    fn walk(&self, path: &Path) -> io::Result<NodeId> {
+    pub(super) fn walk(&self, path: &Path) -> io::Result<NodeId> {
         path.components().try_fold(0, |node, part| match part {
             Component::Normal(name) => self.at(node, name),
             _ => Ok(node),
@@ -473,14 +456,11 @@ impl WriteHost for FaultHost {
 
     fn create(&self, dir: &NodeId, name: &OsStr, mode: u32) -> io::Result<NodeId> {
         let mut world = self.turn();
-        if world.at(*dir, name).is_ok() {
-            self.count(&mut world)?;
-            return Err(errno(EEXIST));
-        }
+        world.refuse_taken(*dir, name)?;
         let (node, at_ms) = (world.fresh(), world.now_ms);
         let mode = mode & !world.umask;
         let effect = Effect::Create { dir: *dir, name: name.to_owned(), node, mode, at_ms };
-        self.effect(&mut world, effect)?;
+        world.effect(effect)?;
         Ok(node)
     }
 
@@ -495,7 +475,7 @@ impl WriteHost for FaultHost {
             let mut world = self.turn();
             match world.at(*dir, name) {
                 Ok(node) if matches!(world.disk.nodes[&node], Node::File { .. }) => {
-                    self.count(&mut world)?;
+                    world.count()?;
                     if world.disk.names_of(node) > 1 {
                         return Err(errno(EINVAL));
                     }
@@ -510,7 +490,7 @@ impl WriteHost for FaultHost {
     }
 
     fn set_mode(&self, file: &NodeId, mode: u32) -> io::Result<()> {
-        self.effect(&mut self.turn(), Effect::SetMode { node: *file, mode })
+        self.turn().effect(Effect::SetMode { node: *file, mode })
     }
 
     fn write(&self, file: &NodeId, bytes: &[u8]) -> io::Result<usize> {
@@ -520,21 +500,21 @@ impl WriteHost for FaultHost {
             _ => bytes.len(),
         };
         if world.free_bytes().is_some_and(|free| free < taken as u64) {
-            self.count(&mut world)?;
+            world.count()?;
             return Err(errno(ENOSPC));
         }
         let at_ms = world.now_ms;
         let effect = Effect::Write { node: *file, bytes: bytes[..taken].to_vec(), at_ms };
-        self.effect(&mut world, effect)?;
+        world.effect(effect)?;
         Ok(taken)
     }
 
     fn sync(&self, file: &NodeId) -> io::Result<()> {
-        self.effect(&mut self.turn(), Effect::Sync { node: *file })
+        self.turn().effect(Effect::Sync { node: *file })
     }
 
     fn sync_dir(&self, dir: &NodeId) -> io::Result<()> {
-        self.effect(&mut self.turn(), Effect::SyncDir { dir: *dir })
+        self.turn().effect(Effect::SyncDir { dir: *dir })
     }
 
     fn rename(
@@ -549,7 +529,7 @@ impl WriteHost for FaultHost {
         if let Ok(old) = world.at(*to_dir, to) {
             let full = world.disk.entries(old).is_some_and(|entries| !entries.is_empty());
             if full {
-                self.count(&mut world)?;
+                world.count()?;
                 return Err(errno(ENOTEMPTY));
             }
         }
@@ -560,7 +540,7 @@ impl WriteHost for FaultHost {
             to: to.to_owned(),
             node,
         };
-        self.effect(&mut world, effect)
+        world.effect(effect)
     }
 
     fn rename_new(
@@ -570,25 +550,16 @@ impl WriteHost for FaultHost {
         to_dir: &NodeId,
         to: &OsStr,
     ) -> io::Result<()> {
-        {
-            let mut world = self.turn();
-            if world.at(*to_dir, to).is_ok() {
-                self.count(&mut world)?;
-                return Err(errno(EEXIST));
-            }
-        }
+        self.turn().refuse_taken(*to_dir, to)?;
         self.rename(from_dir, from, to_dir, to)
     }
 
     fn add_name(&self, dir: &NodeId, name: &OsStr, other: &OsStr) -> io::Result<()> {
         let mut world = self.turn();
         let node = world.at(*dir, name)?;
-        if world.at(*dir, other).is_ok() {
-            self.count(&mut world)?;
-            return Err(errno(EEXIST));
-        }
+        world.refuse_taken(*dir, other)?;
         let name = other.to_owned();
-        self.effect(&mut world, Effect::AddName { dir: *dir, name, node })
+        world.effect(Effect::AddName { dir: *dir, name, node })
     }
 
     fn may_split_rename(&self, _dir: &NodeId) -> bool {
@@ -601,19 +572,16 @@ impl WriteHost for FaultHost {
         if world.disk.entries(node).is_some() {
             return Err(errno(EISDIR));
         }
-        self.effect(&mut world, Effect::Unlink { dir: *dir, name: name.to_owned() })
+        world.effect(Effect::Unlink { dir: *dir, name: name.to_owned() })
     }
 
     fn create_dir(&self, dir: &NodeId, name: &OsStr, mode: u32) -> io::Result<()> {
         let mut world = self.turn();
-        if world.at(*dir, name).is_ok() {
-            self.count(&mut world)?;
-            return Err(errno(EEXIST));
-        }
+        world.refuse_taken(*dir, name)?;
         let (node, at_ms) = (world.fresh(), world.now_ms);
         let mode = mode & !world.umask;
         let effect = Effect::CreateDir { dir: *dir, name: name.to_owned(), node, mode, at_ms };
-        self.effect(&mut world, effect)
+        world.effect(effect)
     }
 
     fn set_dir_mode(&self, dir: &NodeId, name: &OsStr, mode: u32) -> io::Result<()> {
@@ -622,7 +590,7 @@ impl WriteHost for FaultHost {
         if world.disk.entries(node).is_none() {
             return Err(errno(ENOTDIR));
         }
-        self.effect(&mut world, Effect::SetMode { node, mode })
+        world.effect(Effect::SetMode { node, mode })
     }
 
     fn remove_dir(&self, dir: &NodeId, name: &OsStr) -> io::Result<()> {
@@ -631,13 +599,13 @@ impl WriteHost for FaultHost {
         match world.disk.entries(node) {
             None => Err(errno(ENOTDIR)),
             Some(entries) if !entries.is_empty() => Err(errno(ENOTEMPTY)),
-            Some(_) => self.effect(&mut world, Effect::Unlink { dir: *dir, name: name.to_owned() }),
+            Some(_) => world.effect(Effect::Unlink { dir: *dir, name: name.to_owned() }),
         }
     }
 
     fn try_lock(&self, file: &NodeId) -> io::Result<bool> {
         let mut world = self.turn();
-        self.count(&mut world)?;
+        world.count()?;
         Ok(world.locked.insert(*file))
     }
 
@@ -651,13 +619,8 @@ impl WriteHost for FaultHost {
     }
 
     fn random(&self) -> u64 {
-        let mut world = self.world();
-        // splitmix64: enough to make names differ, and the same in every run.
-        world.chance = world.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = world.chance;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        // Enough to make names differ, and the same in every run.
+        self.world().chance.number()
     }
 
     fn wait_ms(&self, ms: u64) {

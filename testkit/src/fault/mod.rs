@@ -25,6 +25,7 @@
 mod disk;
 mod explore;
 mod host;
+mod paths;
 mod process;
 
 pub use disk::{Effect, NodeId};

@@ -39,11 +39,13 @@ use runstore::store::{candidate, identity, markers, observer_record};
 use serde_json::Value;
 use testkit::child::{Child, Spawner};
 use testkit::fault::{FaultHost, Injected};
+use testkit::launch;
 use testkit::schema::Schemas;
 
 use super::documents::schema_of;
 use super::{here, schemas};
 
+const RUN: &str = "/async-subagent-runs/run-1";
 const WRITER: Author<'static> = Author::Runner { instance: "i" };
 
 /// Reads every file of a disk and counts what was judged.
@@ -129,7 +131,7 @@ fn run_id() -> RunId {
 /// A disk with a runs root and a session file; the own process shows itself.
 fn disk(identity: bool) -> FaultHost {
     let host = FaultHost::new();
-    host.create(&0, "s.jsonl".as_ref(), 0o600).expect("room");
+    host.put("/s.jsonl", "");
     create(&host, &0, layout::RUNS_DIR, &never()).expect("room");
     let seen = ProcessSeen {
         presence: Presence::Present,
@@ -141,26 +143,21 @@ fn disk(identity: bool) -> FaultHost {
     host
 }
 
-fn dir(host: &FaultHost, path: &str) -> usize {
-    host.open_dir(Path::new(path)).expect("made")
-}
-
 fn runs(host: &FaultHost) -> usize {
-    dir(host, "/async-subagent-runs")
+    host.dir("/async-subagent-runs")
 }
 
 fn run_dir(host: &FaultHost) -> usize {
-    dir(host, "/async-subagent-runs/run-1")
+    host.dir(RUN)
 }
 
-fn put(host: &FaultHost, dir: usize, name: &str, text: &str) {
-    let _ = host.unlink(&dir, name.as_ref());
-    let file = host.create(&dir, name.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
+/// Puts a file into the run directory.
+fn put(host: &FaultHost, name: &str, text: &str) {
+    host.put(&format!("{RUN}/{name}"), text);
 }
 
 fn text(host: &FaultHost, path: &str) -> Vec<u8> {
-    host.tree().get(path).cloned().flatten().unwrap_or_else(|| panic!("{path} is there"))
+    host.bytes(&format!("/{path}")).unwrap_or_else(|| panic!("{path} is there"))
 }
 
 const GROUP: [StepGroup; 1] = [StepGroup { start: 0, count: 2, step_index: 0 }];
@@ -281,7 +278,7 @@ fn proofs(judge: &Judge) {
         // The runner's candidate is not ours: it is taken away before the disk is judged.
         match candidate.as_deref() {
             Some("") => {}
-            Some(text) => put(&host, run, layout::CANDIDATE, text),
+            Some(text) => put(&host, layout::CANDIDATE, text),
             None => host.unlink(&run, layout::CANDIDATE.as_ref()).expect("there"),
         }
         let (runs_root, run_id) = (runs(&host), run_id());
@@ -349,9 +346,9 @@ fn executed(judge: &Judge) {
         cwd: None,
         env: Vec::new(),
     };
-    let stop = Some(("stop-requests", "1-a.json", r#"{"type":"stop"}"#));
+    let stop = Some(("stop-requests/1-a.json", r#"{"type":"stop"}"#));
     let steer = r#"{"type":"steer","id":"m","ts":1,"message":"m"}"#;
-    let steer = Some(("steer-requests", "1-a.json", steer));
+    let steer = Some(("steer-requests/1-a.json", steer));
     for (what, ends, request, deadline, state) in [
         ("a success", [Exit::Code(0), Exit::Code(0)], steer, None, RunState::Complete),
         (
@@ -365,7 +362,7 @@ fn executed(judge: &Judge) {
         (
             "a pause",
             [Exit::Code(0), Exit::Code(0)],
-            Some((".", "interrupt.json", "{}")),
+            Some(("interrupt.json", "{}")),
             None,
             RunState::Paused,
         ),
@@ -376,17 +373,13 @@ fn executed(judge: &Judge) {
         let run_dir = run_dir(&host);
         proof::initialise(&host, &run_dir, &run_id(), "i").expect("room");
         create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
-        if let Some((queue, name, text)) = request {
+        if let Some((path, text)) = request {
             create(&host, &run_dir, layout::CONTROL_DIR, &never()).expect("room");
-            let control = dir(&host, "/async-subagent-runs/run-1/control");
-            let queue = match queue {
-                "." => control,
-                queue => {
-                    create(&host, &control, queue, &never()).expect("room");
-                    dir(&host, &format!("/async-subagent-runs/run-1/control/{queue}"))
-                }
-            };
-            put(&host, queue, name, text);
+            if let Some((queue, _)) = path.split_once('/') {
+                let control = host.dir(&format!("{RUN}/control"));
+                create(&host, &control, queue, &never()).expect("room");
+            }
+            put(&host, &format!("control/{path}"), text);
         }
         let mut script = host.script();
         script.spawns.extend([7, 8]);
@@ -396,7 +389,7 @@ fn executed(judge: &Judge) {
         }
         drop(script);
         let (runs_root, run_id) = (runs(&host), run_id());
-        let results = dir(&host, "/async-subagent-results");
+        let results = host.dir("/async-subagent-results");
         let job = Job {
             host: &host,
             place: RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id },
@@ -500,7 +493,7 @@ fn indexes_and_results(judge: &Judge) {
     judge.disk("a terminal marker", &host);
     let (results, _) = create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
     let run = run_dir(&host);
-    put(&host, run, "mission.json", "{}");
+    put(&host, "mission.json", "{}");
     let payload = |key: &str| {
         format!(
             r#"{{"{key}":"run-1","sessionId":"S\u0031","toolCallId":"t","asyncDir":"/r","state":"complete","timestamp":2}}"#
@@ -540,19 +533,10 @@ fn waits(judge: &Judge) {
 
 const STEPS: &str = r#"[{"agent":"a","task":"t","inheritProjectContext":true,"inheritGlobalContext":false,"inheritSkills":false,"parentSessionId":"P"}]"#;
 const DESCRIPTOR: DescriptorText<'static> = DescriptorText {
-    run_id: "run-1",
-    agent: "a",
-    cwd: "/",
-    system_prompt_mode: "append",
-    output_mode: "inline",
-    fanout_budget: "{}",
-    inherit_project_context: false,
-    inherit_skills: false,
-    share: false,
-    max_subagent_depth: 0,
     session_file: Some("/s.jsonl"),
     deadline_at_ms: Some(9),
     more: &[("model", "\"m\"")],
+    ..launch::DESCRIPTOR
 };
 
 /// Whole start-ups, ours on both sides, looked at after every turn.

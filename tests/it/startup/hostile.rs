@@ -6,67 +6,17 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use runstore::launcher::handshake::Why;
-use runstore::launcher::{Cause, Outcome, Place, Request, prepare};
-use runstore::protocol::RunMode;
-use runstore::protocol::ids::RunId;
+use runstore::launcher::{Cause, Outcome};
 use runstore::protocol::lease::LeaseState;
-use runstore::protocol::written_launch::RevivalText;
 use runstore::runner::startup::{Config, ConfigError, Startup, read_config};
-use runstore::store::RealHost;
 use runstore::store::host::Host as _;
-use runstore::store::lease::{self, canonical_id};
 use testkit::child::{Child, Spawner};
 
-use super::STEPS;
-
-/// A store on a real disk.
-struct Real {
-    _temp: tempfile::TempDir,
-    root: PathBuf,
-    host: RealHost,
-    run_id: RunId,
-}
+use super::real::Real;
 
 impl Real {
-    fn new() -> Self {
-        let temp = tempfile::tempdir().expect("room");
-        let root = temp.path().canonicalize().expect("there");
-        fs::create_dir(root.join("async-subagent-runs")).expect("room");
-        fs::write(root.join("s.jsonl"), "{}\n").expect("room");
-        let run_id = RunId::parse("run-1").expect("an id");
-        Self { _temp: temp, root, host: RealHost::new(), run_id }
-    }
-
     fn run(&self, name: &str) -> PathBuf {
-        self.root.join("async-subagent-runs/run-1").join(name)
-    }
-
-    /// Prepares a run and hands it on.
-    fn with<T>(
-        &self,
-        is_revival: bool,
-        act: impl FnOnce(runstore::launcher::Prepared<'_, RealHost>) -> T,
-    ) -> T {
-        let runs_path = self.root.join("async-subagent-runs");
-        let temp = self.host.open_dir(&self.root).expect("there");
-        let runs_root = self.host.open_dir(&runs_path).expect("there");
-        let place = Place {
-            temp: &temp,
-            temp_path: &self.root,
-            runs_root: &runs_root,
-            runs_path: &runs_path,
-        };
-        let result = self.root.join("results/run-1.json");
-        let session = self.root.join("s.jsonl");
-        let session = session.to_str().expect("text");
-        let revival =
-            is_revival.then_some(RevivalText { session_file: session, source_run_id: "run-0" });
-        let request = Request {
-            session_id: Some("S"),
-            revival,
-            ..Request::new(&self.run_id, RunMode::Single, STEPS, &self.root, &result)
-        };
-        act(prepare(&self.host, place, request).expect("nothing is in the way"))
+        self.runs.join("run-1").join(name)
     }
 
     fn config(&self) -> Config {
@@ -94,7 +44,7 @@ fn the_launcher_takes_nothing_for_a_message_that_is_none() {
     for (what, plant) in PLANTS {
         let real = Real::new();
         let child = Child::new(i32::MAX as u32);
-        real.with(true, |prepared| {
+        real.with("run-1", true, |prepared| {
             let mut launch = prepared.start(&mut Spawner::of(&child)).expect("made");
             plant(&real.run("runner-startup.json"));
             let outcome = launch.wait();
@@ -117,7 +67,7 @@ fn the_runner_takes_nothing_for_a_control_that_is_none() {
     for is_revival in [false, true] {
         for (what, plant) in PLANTS {
             let real = Real::new();
-            real.with(is_revival, |_prepared| {
+            real.with("run-1", is_revival, |_prepared| {
                 let config = real.config();
                 let temp = real.host.open_dir(&real.root).expect("there");
                 let mut startup = Startup::begin(&real.host, &temp, &config, 30_000)
@@ -132,8 +82,7 @@ fn the_runner_takes_nothing_for_a_control_that_is_none() {
                 assert!(error.to_string().contains(name), "it is named: {error}");
                 let said = fs::read_to_string(real.run("runner-startup.json")).expect("told");
                 assert!(said.contains(what), "{said}");
-                let id = canonical_id(&real.host, &real.root.join("s.jsonl")).expect("there").id;
-                assert_eq!(lease::inspect(&real.host, &temp, &id), LeaseState::Free, "{what}");
+                assert_eq!(real.lease("run-1"), LeaseState::Free, "{what}");
             });
         }
     }
@@ -144,7 +93,7 @@ fn a_message_is_never_written_through_a_planted_link() {
     let real = Real::new();
     let outside = real.root.join("outside");
     fs::write(&outside, "mine").expect("room");
-    real.with(false, |prepared| {
+    real.with("run-1", false, |prepared| {
         symlink(&outside, real.run("runner-startup-proceed.json")).expect("room");
         let mut launch = prepared.start(&mut Spawner::of(&Child::new(77))).expect("made");
         let outcome = launch.wait();
@@ -183,7 +132,7 @@ fn a_configuration_that_is_no_plain_file_is_not_taken() {
 fn a_word_that_was_said_before_lets_nobody_in() {
     // A control of an earlier start of the same session lies there.
     let real = Real::new();
-    real.with(true, |_prepared| {
+    real.with("run-1", true, |_prepared| {
         let config = real.config();
         let temp = real.host.open_dir(&real.root).expect("there");
         fs::write(real.run("runner-startup-ack.json"), r#"{"action":"ack","token":"old"}"#)

@@ -8,14 +8,15 @@ use runstore::launcher::{Cause, Failed, Outcome, Poll, Refusal, Request, SlotWis
 use runstore::protocol::ids::RunId;
 use runstore::protocol::written_launch::DescriptorText;
 use runstore::protocol::{Open, RunState};
-use runstore::store::host::{Host as _, WriteHost as _};
+use runstore::store::host::Host as _;
 use runstore::store::lease::{self, LeaseRequest};
 use runstore::store::process::{Exit, Life, Spawn, SpawnPlan, Spawned, Terminate};
 use runstore::store::slot::{self, occupied};
 use serde_json::json;
 use testkit::child::{Child, Spawner, Temper};
+use testkit::launch::{DESCRIPTOR, STEPS, lead};
 
-use super::{REVIVAL, STEPS, World, lead};
+use super::{REVIVAL, World};
 
 const LIMIT: Option<SlotWish<'static>> = Some(SlotWish { limit: 1, source: None });
 
@@ -55,11 +56,10 @@ fn a_fresh_run_is_complete_when_it_is_let_in() {
     };
     let mut launch = world.launch(request, &Child::new(77));
     let instance = launch.instance_id().to_owned();
-    let (outcome, _) = lead(&world, &mut launch, || {});
+    let (outcome, _) = lead(&world.host, &mut launch, || {});
     assert!(matches!(outcome, Outcome::Started(started) if started.problems.is_empty()));
-    let config =
-        String::from_utf8(world.host.tree()["async-cfg-run-1.json"].clone().expect("a file"));
-    let config: serde_json::Value = serde_json::from_str(&config.expect("text")).expect("JSON");
+    let config = world.host.bytes("/async-cfg-run-1.json").expect("there");
+    let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
     assert_eq!(config["launchBarrierToken"], instance.as_str());
     assert_eq!(config["runnerProcessInstanceId"], instance.as_str());
     assert_eq!((&config["model"]["name"], &config["timeoutMs"]), (&json!("m"), &json!(60_000)));
@@ -105,22 +105,7 @@ fn two_launches_have_two_instances_and_a_directory_is_used_once() {
 fn what_is_refused_before_the_start_leaves_nothing() {
     let world = World::new();
     let other = RunId::parse("other").expect("an id");
-    let descriptor = DescriptorText {
-        run_id: "run-1",
-        agent: "a",
-        cwd: "/",
-        system_prompt_mode: "append",
-        output_mode: "inline",
-        fanout_budget: "{}",
-        inherit_project_context: false,
-        inherit_skills: false,
-        share: false,
-        max_subagent_depth: 0,
-        session_file: None,
-        deadline_at_ms: None,
-        more: &[],
-    };
-    let wrong = DescriptorText { output_mode: "none", ..descriptor };
+    let wrong = DescriptorText { output_mode: "none", ..DESCRIPTOR };
     // The only slot of the session is another run's.
     let held =
         world.launch(Request { run_id: &other, slot: LIMIT, ..world.request() }, &Child::new(5));
@@ -132,16 +117,14 @@ fn what_is_refused_before_the_start_leaves_nothing() {
         ("a bad descriptor", Request { descriptor: Some(&wrong), ..world.request() }),
         ("another parent", Request { parent_session_id: Some("P"), ..world.request() }),
         ("no session for a slot", Request { slot: LIMIT, session_id: None, ..world.request() }),
-        ("no slot", Request { slot: LIMIT, descriptor: Some(&descriptor), ..world.request() }),
+        ("no slot", Request { slot: LIMIT, descriptor: Some(&DESCRIPTOR), ..world.request() }),
     ] {
         let refused = prepare(&world.host, world.place(), request).expect_err(what);
         assert_eq!(refused.left, [""; 0], "{what}");
         assert_eq!(world.host.tree(), before, "{what}: {refused}");
     }
     // The same with everything that a start makes.
-    let free = RunId::parse("run-1").expect("an id");
-    let _ = other;
-    let request = Request { run_id: &free, descriptor: Some(&descriptor), ..world.request() };
+    let request = Request { descriptor: Some(&DESCRIPTOR), ..world.request() };
     let prepared = world.prepared(request);
     assert!(world.has("/async-subagent-runs/run-1/recovery-descriptor.json"));
     let refused = prepared.start(&mut Spawner::failing(io::ErrorKind::OutOfMemory));
@@ -179,7 +162,7 @@ fn a_runner_that_ends_is_noticed_in_every_state_and_everything_is_taken_back() {
             }
         };
         say();
-        let (outcome, _) = lead(&world, &mut launch, say);
+        let (outcome, _) = lead(&world.host, &mut launch, say);
         let Outcome::Died(failed) = outcome else { panic!("{look}: {outcome:?}") };
         assert_eq!(failed.ended, Some(Some(Exit::Code(3))), "{look}");
         assert_eq!(failed.stderr_tail.as_deref(), Some("last words"), "{look}");
@@ -206,7 +189,7 @@ fn the_words_of_a_runner_reach_caller_and_status_in_both_variants() {
         let request = if is_revival { world.revival() } else { world.request() };
         let mut launch = world.launch(request, &child);
         world.put("runner-startup.json", r#"{"state":"error","pid":77,"error":"no \u001b room"}"#);
-        let (outcome, _) = lead(&world, &mut launch, || {});
+        let (outcome, _) = lead(&world.host, &mut launch, || {});
         let Outcome::Died(failed) = outcome else { panic!("{outcome:?}") };
         assert_eq!(failed.words.as_deref(), Some("no \u{1b} room"));
         a_failure_is_whole(&world, failed);
@@ -229,7 +212,7 @@ fn a_lease_of_another_run_is_left_alone() {
     let held = lease::acquire(&world.host, &0, &request).expect("free");
     let child = Child::new(77).ends_at_look(1, Exit::Code(1));
     let mut launch = world.launch(world.revival(), &child);
-    failed(lead(&world, &mut launch, || {}).0);
+    failed(lead(&world.host, &mut launch, || {}).0);
     let state = lease::inspect(&world.host, &0, &held.id);
     assert!(matches!(state, runstore::protocol::lease::LeaseState::Owned(_)), "{state:?}");
 }
@@ -244,7 +227,7 @@ fn a_silent_runner_is_asked_to_end_and_then_made_to() {
         let world = World::new();
         let child = Child::new(77).temper(temper);
         let mut launch = world.launch(Request { slot: LIMIT, ..world.revival() }, &child);
-        let (outcome, took) = lead(&world, &mut launch, || {});
+        let (outcome, took) = lead(&world.host, &mut launch, || {});
         let Outcome::TimedOut(failed) = outcome else { panic!("{temper:?}: {outcome:?}") };
         a_failure_is_whole(&world, failed);
         assert_eq!(child.asked(), asked, "{temper:?}");
@@ -262,7 +245,7 @@ fn a_launch_has_a_deadline_of_its_own_and_can_be_given_up() {
     let world = World::new();
     let request = Request { budget_ms: Some(250), ..world.revival() };
     let mut launch = world.launch(request, &Child::new(77));
-    let (outcome, took) = lead(&world, &mut launch, || {});
+    let (outcome, took) = lead(&world.host, &mut launch, || {});
     assert!(matches!(outcome, Outcome::TimedOut(_)), "{outcome:?}");
     assert_eq!(took, 250);
     let world = World::new();
@@ -278,7 +261,7 @@ fn a_launch_has_a_deadline_of_its_own_and_can_be_given_up() {
     let world = World::new();
     let child = Child::new(77);
     let mut launch = world.launch(world.request(), &child);
-    lead(&world, &mut launch, || {});
+    lead(&world.host, &mut launch, || {});
     launch.cancel();
     assert!(matches!(launch.poll(), Poll::Done(Outcome::Started(_))));
     assert!(!child.has_ended());
@@ -327,7 +310,7 @@ fn the_failure_is_on_record_before_the_runner_is_asked_to_end() {
     let prepared = world.prepared(world.revival());
     let mut launch = prepared.start(&mut SpawnWitness(Some(witness))).expect("made");
     world.put("runner-startup.json", "{");
-    let (outcome, _) = lead(world, &mut launch, || {});
+    let (outcome, _) = lead(&world.host, &mut launch, || {});
     assert!(matches!(outcome, Outcome::Refused(_)), "it is no message: {outcome:?}");
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [("\"failed\"".to_owned(), true)]);
     a_failure_is_whole(world, failed(outcome));
@@ -339,7 +322,7 @@ fn a_transferred_slot_goes_back_to_the_run_that_was_to_be_resumed() {
     let old = RunId::parse("run-0").expect("an id");
     let mut first =
         world.launch(Request { run_id: &old, slot: LIMIT, ..world.request() }, &Child::new(5));
-    lead(&world, &mut first, || {});
+    lead(&world.host, &mut first, || {});
     let pool = format!("session-active-async-capacity/{}", slot::pool_name("S"));
     let owner = || world.host.tree()[&format!("{pool}/slot-0/owner.json")].clone();
     let before = owner();
@@ -349,7 +332,7 @@ fn a_transferred_slot_goes_back_to_the_run_that_was_to_be_resumed() {
     let child = Child::new(77).ends_at_look(1, Exit::Code(1));
     let mut launch = world.launch(Request { slot: Some(wish), ..world.revival() }, &child);
     assert_ne!(owner(), before, "it was taken over");
-    let (outcome, _) = lead(&world, &mut launch, || {});
+    let (outcome, _) = lead(&world.host, &mut launch, || {});
     assert_eq!(failed(outcome).left, [""; 0]);
     assert_eq!(owner(), before, "byte for byte");
 }
@@ -390,7 +373,7 @@ fn a_full_disk_during_a_launch_is_recorded_or_said() {
     let prepared = world.prepared(world.request());
     world.host.set_room_bytes(Some(0));
     let mut launch = prepared.start(&mut Spawner::of(&child)).expect("a process needs no room");
-    let (outcome, _) = lead(&world, &mut launch, || {});
+    let (outcome, _) = lead(&world.host, &mut launch, || {});
     let failed = failed(outcome);
     assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
     assert!(failed.unrecorded.is_some() && failed.to_string().contains("recorded"), "{failed}");
@@ -402,8 +385,7 @@ fn a_full_disk_during_a_launch_is_recorded_or_said() {
     world.host.begin();
     world.host.fail_at(0, testkit::fault::Injected::Errno(28));
     let mut launch = prepared.start(&mut Spawner::of(&Child::new(77))).expect("made");
-    let (outcome, _) = lead(&world, &mut launch, || {});
+    let (outcome, _) = lead(&world.host, &mut launch, || {});
     assert_eq!(self::failed(outcome).unrecorded, None);
     assert_eq!(world.file("status.json").expect("there")["state"], "failed");
-    let _ = world.host.unlink(&0, "x".as_ref());
 }

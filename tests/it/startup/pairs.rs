@@ -7,9 +7,10 @@ use runstore::runner::startup::{Config, Progress, Startup, StartupError, read_co
 use runstore::store::host::WriteHost as _;
 use testkit::child::Child;
 use testkit::fault::FaultHost;
+use testkit::launch::lead;
 
+use super::World;
 use super::peers::{ALL, Dialect, Launcher, Runner, Told};
-use super::{World, lead};
 
 /// Reads the configuration that our launcher wrote, as the runner that it started would.
 pub(super) fn config(world: &World) -> Config {
@@ -42,7 +43,7 @@ fn our_launcher_starts_a_fresh_runner_of_every_dialect() {
         }
         let mut launch = prepared.start(&mut testkit::child::Spawner::of(&child)).expect("made");
         let mut runner = Runner::fresh(&world, dialect, &child, &token);
-        let (outcome, took) = lead(&world, &mut launch, || runner.turn());
+        let (outcome, took) = lead(&world.host, &mut launch, || runner.turn());
         let Outcome::Started(started) = outcome else { panic!("{dialect:?}: {outcome:?}") };
         assert_eq!(started.ran_ahead, dialect == Dialect::NoBarrier, "{dialect:?}");
         assert_eq!(took, 0, "{dialect:?}: a fresh launch waits for nobody");
@@ -68,7 +69,7 @@ fn our_launcher_revives_a_runner_of_every_dialect_that_it_is_told_of() {
             let child = Child::new(77);
             let mut launch = world.launch(Request { confirm, ..world.revival() }, &child);
             let mut runner = Runner::revived(&world, dialect, &child);
-            let (outcome, took) = lead(&world, &mut launch, || runner.turn());
+            let (outcome, took) = lead(&world.host, &mut launch, || runner.turn());
             if fitting.contains(&confirm) {
                 assert!(matches!(outcome, Outcome::Started(_)), "{at}: {outcome:?}");
                 assert!(took < 1_000, "{at}: {took} ms");
@@ -129,7 +130,7 @@ fn our_launcher_and_our_runner_start_each_other_in_both_variants() {
         assert!(!world.has("/async-cfg-run-1.json"), "it is removed once it is read");
         let mut startup = Startup::begin(&world.host, &0, &config, RUNNER_BUDGET_MS)
             .expect("nothing is in the way");
-        let (outcome, took) = lead(&world, &mut launch, || {
+        let (outcome, took) = lead(&world.host, &mut launch, || {
             startup.poll().expect("a launcher of ours");
         });
         assert!(matches!(outcome, Outcome::Started(_)), "{outcome:?}");

@@ -4,24 +4,23 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use runstore::launcher::{Launch, Outcome, Place, Poll, Request, SlotWish, prepare};
+use runstore::launcher::{Launch, Outcome, Place, Poll, Request, prepare};
 use runstore::protocol::RunMode;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::lease::LeaseState;
 use runstore::protocol::written_launch::RevivalText;
 use runstore::store::host::{Host as _, WriteHost as _};
-use runstore::store::lease::{self, canonical_id};
 use runstore::store::process::{Children, Exit, Life, Spawn, SpawnPlan, Spawned, Terminate};
 use runstore::store::slot::occupied;
 use runstore::store::{RealHost, proof};
 use serde_json::{Value, json};
 use testkit::driver;
+use testkit::launch::STEPS;
 
-use super::STEPS;
+use super::real::Real;
 
 /// A process of `start-runner`, which this test is the parent of: the launch has it, and the test too.
 #[derive(Clone)]
@@ -65,40 +64,10 @@ impl Spawn for Runners {
     }
 }
 
-/// A store on a real disk.
-struct Real {
-    _temp: tempfile::TempDir,
-    root: PathBuf,
-    runs: PathBuf,
-    host: RealHost,
-}
-
 impl Real {
-    fn new() -> Self {
-        let temp = tempfile::tempdir().expect("room");
-        let root = temp.path().canonicalize().expect("there");
-        let runs = root.join("async-subagent-runs");
-        fs::create_dir(&runs).expect("room");
-        Self { _temp: temp, root, runs, host: RealHost::new() }
-    }
-
     fn json(&self, run: &str, name: &str) -> Value {
         let bytes = fs::read(self.runs.join(run).join(name)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or(Value::Null)
-    }
-
-    /// A session file of its own for a run.
-    fn session(&self, run: &str) -> PathBuf {
-        let path = self.root.join(format!("{run}.jsonl"));
-        fs::write(&path, "{}\n").expect("room");
-        path
-    }
-
-    fn lease(&self, run: &str) -> LeaseState {
-        let session = self.root.join(format!("{run}.jsonl"));
-        let id = canonical_id(&self.host, &session).expect("there").id;
-        let temp = self.host.open_dir(&self.root).expect("there");
-        lease::inspect(&self.host, &temp, &id)
     }
 
     fn slots(&self) -> usize {
@@ -107,34 +76,16 @@ impl Real {
     }
 
     /// Starts a run and hands the launch on.
-    fn with<T>(
+    fn started<T>(
         &self,
         run: &str,
         is_revival: bool,
         runners: &mut Runners,
         act: impl FnOnce(&mut Launch<'_, RealHost>) -> T,
     ) -> T {
-        let run_id = RunId::parse(run).expect("an id");
-        let temp = self.host.open_dir(&self.root).expect("there");
-        let runs_root = self.host.open_dir(&self.runs).expect("there");
-        let place = Place {
-            temp: &temp,
-            temp_path: &self.root,
-            runs_root: &runs_root,
-            runs_path: &self.runs,
-        };
-        let session = self.session(run);
-        let session_file = session.to_str().expect("text");
-        let revival = RevivalText { session_file, source_run_id: "run-0" };
-        let result = self.root.join("results").join(run);
-        let request = Request {
-            session_id: Some("S"),
-            slot: Some(SlotWish { limit: 64, source: None }),
-            revival: is_revival.then_some(revival),
-            ..Request::new(&run_id, RunMode::Single, STEPS, &self.root, &result)
-        };
-        let prepared = prepare(&self.host, place, request).expect("nothing is in the way");
-        act(&mut prepared.start(runners).expect("it is made"))
+        self.with(run, is_revival, |prepared| {
+            act(&mut prepared.start(runners).expect("it is made"))
+        })
     }
 
     fn runners(&self, budget_ms: u32, how: &str) -> Runners {
@@ -149,7 +100,7 @@ fn a_process_is_let_in_in_both_variants_and_its_end_can_be_proven() {
     for is_revival in [false, true] {
         let real = Real::new();
         let mut runners = real.runners(30_000, "work");
-        let (pid, instance) = real.with("run-1", is_revival, &mut runners, |launch| {
+        let (pid, instance) = real.started("run-1", is_revival, &mut runners, |launch| {
             let outcome = launch.wait();
             let Outcome::Started(started) = outcome else { panic!("{outcome:?}") };
             assert!(started.problems.is_empty() && !started.ran_ahead, "{started:?}");
@@ -178,7 +129,7 @@ fn a_process_that_is_killed_at_any_word_is_noticed_and_everything_is_taken_back(
         let how = format!("die-{state}");
         // A launcher that answers before the runner has to wait lets it in.
         let mut runners = real.runners(30_000, &how);
-        let started = real.with("run-1", true, &mut runners, |launch| match launch.wait() {
+        let started = real.started("run-1", true, &mut runners, |launch| match launch.wait() {
             Outcome::Started(_) => true,
             Outcome::Died(failed) => {
                 let killed = Some(Some(Exit::Signal("SIGKILL".to_owned())));
@@ -212,7 +163,7 @@ fn left_alone(real: &Real, words: usize, budget_ms: u32) -> Option<Exit> {
         1 => said("runner-startup-ack.json"),
         _ => said("runner-startup-confirm.json"),
     };
-    let is_left = real.with("run-1", true, &mut runners, |launch| {
+    let is_left = real.started("run-1", true, &mut runners, |launch| {
         while !enough() {
             match launch.poll() {
                 Poll::Wait(ms) => real.host.wait_ms(ms),
@@ -253,7 +204,7 @@ fn a_process_whose_launcher_is_gone_gives_up_by_itself_and_frees_its_session() {
 fn a_process_that_cannot_begin_after_it_was_let_in_is_a_failed_run() {
     let real = Real::new();
     let mut runners = real.runners(30_000, "fail");
-    let instance = real.with("run-1", true, &mut runners, |launch| {
+    let instance = real.started("run-1", true, &mut runners, |launch| {
         assert!(matches!(launch.wait(), Outcome::Started(_)), "it was let in");
         launch.instance_id().to_owned()
     });

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use runstore::launcher::Prepared;
 use runstore::protocol::lease::LeaseState;
+use runstore::protocol::process::{Presence, ProcessSeen};
 use runstore::runner::startup::{
     Config, ConfigError, Progress, Startup, StartupError, Variant, read_config,
 };
@@ -142,7 +143,8 @@ fn the_session_is_held_before_ready_is_said_and_a_conflict_is_told() {
         token: "t",
     };
     let held = lease::acquire(&world.host, &0, &request).expect("free");
-    world.host.set_process(4242, testkit_present());
+    let presence = Presence::Present;
+    world.host.set_process(4242, ProcessSeen { presence, ..ProcessSeen::default() });
     let _prepared = prepared(&world, true);
     let config = self::config(&world);
     let error = Startup::begin(&world.host, &0, &config, BUDGET_MS).expect_err("it is held");
@@ -151,13 +153,6 @@ fn the_session_is_held_before_ready_is_said_and_a_conflict_is_told() {
     assert!(words.contains("run-9") && words.contains("run-0"), "who holds it: {words}");
     let LeaseState::Owned(owner) = lease_state(&world) else { panic!("it is held") };
     assert_eq!(owner.token, held.owner.token, "the other one's lease stays");
-}
-
-fn testkit_present() -> runstore::protocol::process::ProcessSeen {
-    runstore::protocol::process::ProcessSeen {
-        presence: runstore::protocol::process::Presence::Present,
-        ..Default::default()
-    }
 }
 
 #[test]
@@ -252,8 +247,7 @@ fn a_configuration_of_a_run_that_has_ended_is_an_old_one() {
 fn a_configuration_that_is_not_taken_leaves_the_run_untouched() {
     let world = World::new();
     let prepared = prepared(&world, false);
-    let whole = world.host.tree()["async-cfg-run-1.json"].clone().expect("a file");
-    let whole = String::from_utf8(whole).expect("text");
+    let whole = world.host.text("/async-cfg-run-1.json").expect("there");
     let instance = prepared.instance_id();
     let lease = r#""revivalLease":{"runId":"run-9","sourceRunId":"q","sessionFile":"/s.jsonl"}"#;
     let barrier = format!("\"launchBarrierToken\": \"{instance}\"");
@@ -278,9 +272,7 @@ fn a_configuration_that_is_not_taken_leaves_the_run_untouched() {
         ),
     ] {
         assert_ne!(text, whole, "{member}: the sample has it");
-        let _ = world.host.unlink(&0, "cfg.json".as_ref());
-        let file = world.host.create(&0, "cfg.json".as_ref(), 0o600).expect("room");
-        world.host.write(&file, text.as_bytes()).expect("room");
+        world.host.put("/cfg.json", &text);
         let error = read_config(&world.host, Path::new("/cfg.json")).expect_err(member);
         match &error {
             ConfigError::Damaged(_) => assert!(is_left, "{error:?}"),
@@ -299,11 +291,10 @@ fn a_configuration_that_is_not_taken_leaves_the_run_untouched() {
 fn a_configuration_without_a_barrier_begins_at_once() {
     let world = World::new();
     let prepared = prepared(&world, false);
-    let whole = world.host.tree()["async-cfg-run-1.json"].clone().expect("a file");
+    let whole = world.host.text("/async-cfg-run-1.json").expect("there");
     let barrier = format!("\"launchBarrierToken\": \"{}\"", prepared.instance_id());
-    let text = String::from_utf8(whole).expect("text").replace(&barrier, "\"x\": 1");
-    let file = world.host.create(&0, "cfg.json".as_ref(), 0o600).expect("room");
-    world.host.write(&file, text.as_bytes()).expect("room");
+    let text = whole.replace(&barrier, "\"x\": 1");
+    world.host.put("/cfg.json", text);
     let config = read_config(&world.host, Path::new("/cfg.json")).expect("an old one");
     assert_eq!(*config.variant(), Variant::Immediate);
     let committed = run(&world, &config, || panic!("there is nothing to wait for"));

@@ -12,9 +12,10 @@ use runstore::store::host::Host as _;
 use runstore::store::process::Exit;
 use runstore::store::{Depth, Opened, Store};
 use testkit::child::{Child, Spawner};
+use testkit::launch::lead;
 
+use super::World;
 use super::pairs::config;
-use super::{World, lead};
 
 /// Verdict, stage and the ids of what is found.
 fn told(world: &World, later_ms: i64) -> (String, String, Vec<String>) {
@@ -59,7 +60,7 @@ fn each_stage_of_a_start_is_told_as_it_is() {
     let config = config(&world);
     let mut startup = Startup::begin(&world.host, &0, &config, 30_000).expect("free");
     is(&world, 0, "starting", "ready", &[]);
-    lead(&world, &mut launch, || {
+    lead(&world.host, &mut launch, || {
         startup.poll().expect("our words");
     });
     is(&world, 0, "starting", "proceed", &[]);
@@ -71,7 +72,7 @@ fn each_stage_of_a_start_is_told_as_it_is() {
     let world = World::new();
     let child = Child::new(77).ends_at_look(1, Exit::Code(1));
     let mut launch = world.launch(world.request(), &child);
-    lead(&world, &mut launch, || {});
+    lead(&world.host, &mut launch, || {});
     is(&world, 0, "start-failed", "spawned", &["overlay-differs"]);
     is(&world, HOUR_MS, "start-failed", "spawned", &["overlay-differs"]);
 }
