@@ -2,13 +2,14 @@
 
 use runstore::protocol::temp_name::TempName;
 use runstore::store::atomic::{Durability, Options, Step, Target, replace};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::retry::RetryPolicy;
 use testkit::fault::{
     Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
     explore_sabotaged_without_journal,
 };
 
+use crate::sweep::{every_call, is_second_name};
 use crate::table;
 
 const NAME: &str = "status.json";
@@ -16,12 +17,11 @@ const OLD: &[u8] = b"{\"state\": \"running\"}";
 const NEW: &[u8] = b"{\"state\": \"complete\", \"more\": 1}";
 
 fn with_old(host: &FaultHost) {
-    let file = host.create(&0, NAME.as_ref(), 0o600).expect("an empty disk");
-    host.write(&file, OLD).expect("an empty disk");
+    host.put("/status.json", OLD);
 }
 
 fn content(host: &FaultHost) -> Option<Vec<u8>> {
-    host.read_at(&0, NAME.as_ref(), Part::All(1 << 20)).ok().map(|read| read.bytes)
+    host.bytes("/status.json")
 }
 
 /// What a level promises of a file that was there before.
@@ -84,35 +84,21 @@ pub(crate) fn a_dropped_flush_or_a_wrong_order_is_caught() {
 
 #[test]
 fn every_failing_effect_leaves_the_old_file_and_no_litter() {
-    const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
     let mut points = 0;
     for durability in [Durability::ProcessSafe, Durability::Ordered, Durability::Durable] {
-        let host = FaultHost::new();
-        with_old(&host);
-        host.begin();
-        operation(durability)(&host);
-        let calls = host.calls();
-        for n in 0..calls {
-            for errno in ERRNOS {
-                let host = FaultHost::new();
-                with_old(&host);
-                host.begin();
-                host.fail_at(n, Injected::Errno(errno));
-                let result = replace(&host, &0, NAME, NEW, &Options::new(durability));
-                points += 1;
-                let at = format!("{durability:?}, effect {n}, errno {errno}");
-                let tree = host.tree();
-                assert_eq!(tree.len(), 1, "{at}: no temp file is left: {:?}", tree.keys());
-                // An interrupted write is tried again; the last effect of a durable replace comes
-                // after the rename.
-                let done = result.is_ok() || (durability == Durability::Durable && n + 1 == calls);
-                let expected = if done { NEW } else { OLD };
-                assert_eq!(content(&host).as_deref(), Some(expected), "{at}");
-                if let Err(e) = result {
-                    assert!(e.to_string().contains(NAME), "{at}: the error names the file: {e}");
-                }
+        let write = |host: &FaultHost| replace(host, &0, NAME, NEW, &Options::new(durability));
+        points += every_call(with_old, write, |host, result, fault| {
+            let at = format!("{durability:?}, {fault:?}: {result:?}");
+            let files = host.tree().into_keys().filter(|path| !is_second_name(path));
+            assert_eq!(files.collect::<Vec<_>>(), [NAME], "{at}: no temp file is left");
+            assert_eq!(result.is_ok(), fault.is_made_good(), "{at}");
+            // The flush of the directory comes after the rename.
+            let done = result.is_ok() || fault.is_of_a_directory_flush();
+            assert_eq!(content(host).as_deref(), Some(if done { NEW } else { OLD }), "{at}");
+            if let Err(e) = result {
+                assert!(e.to_string().contains(NAME), "{at}: the error names the file");
             }
-        }
+        });
     }
     assert!(points >= 80, "{points} points");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use runstore::protocol::{layout, limits};
 use runstore::store::atomic::{Durability, Options, Step, Target};
 use runstore::store::deferred::{Change, Deferred, Item, Submitted};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::reserve;
 use testkit::fault::{Crash, FaultHost, Injected, NodeId, Sabotage, explore, explore_sabotaged};
 
@@ -29,13 +29,11 @@ fn item(name: &str, text: &str, terminal: bool) -> Item<NodeId> {
 }
 
 fn content(host: &FaultHost, name: &str) -> Option<String> {
-    let read = host.read_at(&0, name.as_ref(), Part::All(1 << 20)).ok()?;
-    Some(String::from_utf8_lossy(&read.bytes).into_owned())
+    host.text(&format!("/{name}"))
 }
 
 fn with_old(host: &FaultHost) {
-    let file = host.create(&0, layout::STATUS.as_ref(), 0o600).expect("room");
-    host.write(&file, OLD.as_bytes()).expect("room");
+    host.put("/status.json", OLD);
 }
 
 /// A host on which nothing can be written.

@@ -136,8 +136,6 @@ fn a_directory_is_tried_again_where_another_program_may_hold_it() {
 
 #[test]
 fn every_failing_effect_names_its_directory_and_a_second_call_completes() {
-    let host = FaultHost::new();
-    a_file_in_new_directories(&host);
     for n in 0..6 {
         let host = FaultHost::new();
         host.fail_at(n, Injected::Errno(28));

@@ -1,7 +1,5 @@
 //! Ends: what a runner and its observer leave for the proof, and every crash of a whole observation.
 
-use std::path::Path;
-
 use runstore::observer::{Leftovers, ShimCommand, ShimReport, Subject, Witnessed, shim, witness};
 use runstore::protocol::candidate::{Candidate, Instance, InstanceKind, ProcessTree};
 use runstore::protocol::ids::RunId;
@@ -11,7 +9,7 @@ use runstore::protocol::proof::{ExitGrade, Proof, ProofState};
 use runstore::protocol::slot::SlotKind;
 use runstore::protocol::{Document, Open, layout};
 use runstore::store::candidate::{record_no_writers, record_writers};
-use runstore::store::host::{Adopted, Exit, Host as _, Part, Signal, WriteHost as _};
+use runstore::store::host::{Adopted, Exit, Host as _, Signal};
 use runstore::store::observer_record;
 use runstore::store::proof::{RunPlace, complete, initialise, record_unobserved};
 use runstore::store::slot::{self, SlotRequest};
@@ -22,27 +20,23 @@ use crate::table;
 
 const STATUS: &str = r#"{"runId":"run-1","sessionId":"S","state":"running","pid":7,"processStartIdentity":"linux:9","startedAt":1,"lastUpdate":1790000000000,"steps":[{"agent":"a","status":"running"},{"agent":"b","status":"pending"}]}"#;
 
-pub(crate) fn dir(host: &FaultHost, path: &str) -> usize {
-    host.open_dir(Path::new(path)).expect("there")
-}
-
-pub(crate) fn put(host: &FaultHost, dir: usize, name: &str, text: &str) {
-    let file = host.create(&dir, name.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
+/// Puts a file into the run directory.
+pub(crate) fn put(host: &FaultHost, name: &str, text: &str) {
+    host.put(&format!("/runs/run-1/{name}"), text);
 }
 
 pub(crate) fn run_dir(host: &FaultHost) -> usize {
-    dir(host, "/runs/run-1")
+    host.dir("/runs/run-1")
 }
 
 /// A run that its launcher has let in: marker, status, pending proof, untouched candidate, bound slot.
 pub(crate) fn under_way(host: &FaultHost) {
-    for (parent, name) in [("/", "runs"), ("/runs", ".active-runs"), ("/runs", "run-1")] {
-        host.create_dir(&dir(host, parent), name.as_ref(), 0o700).expect("room");
+    for path in ["/runs", "/runs/.active-runs", "/runs/run-1"] {
+        host.make_dir(path);
     }
-    put(host, dir(host, "/runs/.active-runs"), "run-1", "");
+    host.put("/runs/.active-runs/run-1", "");
     initialise(host, &run_dir(host), &run_id(), "i").expect("room");
-    put(host, run_dir(host), "status.json", STATUS);
+    put(host, "status.json", STATUS);
     let own = ProcessSeen { presence: Presence::Present, ..ProcessSeen::default() };
     host.set_process(host.system().own_pid, own);
     let kind = SlotKind::Runner;
@@ -60,7 +54,7 @@ pub(crate) fn run_id() -> RunId {
 }
 
 fn with_subject<T>(host: &FaultHost, act: impl FnOnce(&Subject<'_, usize>) -> T) -> T {
-    let (runs_root, run_dir) = (dir(host, "/runs"), run_dir(host));
+    let (runs_root, run_dir) = (host.dir("/runs"), run_dir(host));
     let run_id = run_id();
     let place = RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id };
     act(&Subject { place, instance_id: "i" })
@@ -80,10 +74,7 @@ fn observed(host: &FaultHost) {
 }
 
 pub(crate) fn content(host: &FaultHost, name: &str) -> Option<String> {
-    let (below, name) = name.rsplit_once('/').map_or(("", name), |(below, name)| (below, name));
-    let dir = host.open_dir(Path::new(&format!("/runs/run-1/{below}"))).ok()?;
-    let read = host.read_at(&dir, name.as_ref(), Part::All(1 << 20)).ok()?;
-    Some(String::from_utf8(read.bytes).expect("text"))
+    host.text(&format!("/runs/run-1/{name}"))
 }
 
 fn proof(host: &FaultHost) -> Result<Proof, String> {
@@ -106,7 +97,7 @@ fn slots(host: &FaultHost) -> usize {
 fn nothing_goes_before_its_proof(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     let proof = proof(host)?;
     let before = candidate(host)?;
-    let marked = host.stat(Path::new("/runs/.active-runs/run-1")).is_ok();
+    let marked = host.has("/runs/.active-runs/run-1");
     if proof.state == ProofState::Pending && (!marked || slots(host) == 0) {
         return Err("marker or slot went before the proof".to_owned());
     }
@@ -334,7 +325,7 @@ fn only_the_slot_of_this_runner_is_released() {
 pub(crate) fn every_crash_of_a_statement_that_nobody_saw_leaves_pending_or_the_statement() {
     let seen = explore(under_way, said_unobserved, |host, crash| {
         let proof = proof(host)?;
-        let marked = host.stat(Path::new("/runs/.active-runs/run-1")).is_ok();
+        let marked = host.has("/runs/.active-runs/run-1");
         match proof.state {
             ProofState::Pending if !crash.acknowledged && marked => Ok(()),
             ProofState::Unknown if marked => {
@@ -380,8 +371,7 @@ fn a_witness_observes_only_what_the_system_tells_it() {
         under_way(&host);
         alive(&host);
         let status = STATUS.replace(r#","startedAt""#, &format!(r#"{change},"startedAt""#));
-        host.unlink(&run_dir(&host), "status.json".as_ref()).expect("there");
-        put(&host, run_dir(&host), "status.json", &status);
+        put(&host, "status.json", &status);
         let Witnessed::Unobserved(done, seen) = attach(&host, None) else { panic!("not told") };
         assert_eq!((done.proof.state, seen), (ProofState::Unknown, grade), "{change}");
         assert_eq!(proof(&host).expect("whole").exit_evidence, Some(Open::Known(grade)));

@@ -1,7 +1,6 @@
 //! Lines appended to a log.
 
 use runstore::protocol::event::summarize;
-use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::journal::{append, rotated_name};
 use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
 
@@ -12,13 +11,11 @@ const LINE: &str = r#"{"type":"subagent.run.started","ts":5}"#;
 const MAX: u64 = 1 << 20;
 
 fn put(host: &FaultHost, text: &str) {
-    let file = host.create(&0, NAME.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
+    host.put(&format!("/{NAME}"), text);
 }
 
 fn content(host: &FaultHost, name: &str) -> String {
-    let read = host.read_at(&0, name.as_ref(), Part::All(MAX)).expect("there");
-    String::from_utf8(read.bytes).expect("text")
+    host.text(&format!("/{name}")).expect("there")
 }
 
 #[test]
@@ -69,7 +66,7 @@ fn a_log_with_a_second_name_is_moved_aside() {
 #[test]
 pub(crate) fn a_process_crash_loses_no_earlier_line() {
     let seen = explore(
-        |host| put(host, "{\"type\":\"a\"}\n"),
+        one_line,
         |host| append(host, &0, NAME, LINE, MAX).expect("appended"),
         |host, crash| {
             let text = content(host, NAME);
@@ -82,19 +79,15 @@ pub(crate) fn a_process_crash_loses_no_earlier_line() {
     table::seen("journal::append", &seen);
 }
 
-/// A log with one line, and the next one leads above the bound.
-fn nearly_full(host: &FaultHost) {
+fn one_line(host: &FaultHost) {
     put(host, "{\"type\":\"a\"}\n");
 }
 
 /// After the death of a process the older line is under one of the two names, and the new one follows
 /// it in the log. A power cut may take both: events are advice.
 fn no_line_is_lost(host: &FaultHost, crash: &Crash) -> Result<(), String> {
-    let text = |name: &str| host.read_at(&0, name.as_ref(), Part::All(MAX)).ok();
-    let aside = rotated_name(NAME);
-    let lines: Vec<u8> =
-        [&*aside, NAME].iter().filter_map(|name| text(name)).flat_map(|read| read.bytes).collect();
-    let all = String::from_utf8_lossy(&lines).into_owned();
+    let text = |name: &str| host.text(&format!("/{name}")).unwrap_or_default();
+    let all = text(&rotated_name(NAME)) + &text(NAME);
     let kept = all.starts_with("{\"type\":\"a\"}\n");
     let told = !crash.acknowledged || all.ends_with(&format!("{LINE}\n"));
     let whole = crash.model == Model::Power || kept && told;
@@ -104,14 +97,14 @@ fn no_line_is_lost(host: &FaultHost, crash: &Crash) -> Result<(), String> {
 #[test]
 pub(crate) fn a_log_that_is_moved_aside_loses_no_line_to_the_death_of_a_process() {
     let append = |host: &FaultHost| append(host, &0, NAME, LINE, 40).expect("appended");
-    let seen = explore(nearly_full, append, no_line_is_lost);
+    let seen = explore(one_line, append, no_line_is_lost);
     assert_eq!(seen.steps, 3, "rename, create, write");
     table::seen("journal::append, above the bound", &seen);
     for (mistake, sabotage) in [
         ("the new log is begun before the old one is moved", Sabotage::Swap(0)),
         ("the line is never written", Sabotage::Drop(2)),
     ] {
-        let seen = explore_sabotaged(nearly_full, append, no_line_is_lost, sabotage);
+        let seen = explore_sabotaged(one_line, append, no_line_is_lost, sabotage);
         table::caught("journal::append, above the bound", mistake, &seen);
     }
 }

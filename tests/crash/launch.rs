@@ -4,61 +4,42 @@
 
 use std::path::Path;
 
-use runstore::launcher::{Launch, Outcome, Place, Poll, Refused, Request, SlotWish, prepare};
+use runstore::launcher::{
+    Launch, Outcome, Place, Poll, Prepared, Refused, Request, SlotWish, prepare,
+};
 use runstore::protocol::ids::RunId;
 use runstore::protocol::lease::LeaseState;
 use runstore::protocol::slot::SlotOwner;
 use runstore::protocol::startup::RUNNER_BUDGET_MS;
 use runstore::protocol::status::StatusView;
-use runstore::protocol::written_launch::{DescriptorText, RevivalText};
+use runstore::protocol::written_launch::RevivalText;
 use runstore::protocol::written_startup::LaunchNote;
 use runstore::protocol::{Document, RunMode, RunState};
 use runstore::runner::startup::{Progress, Startup, read_config};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::WriteHost as _;
 use runstore::store::lease::{self, canonical_id};
 use runstore::store::slot::pool_name;
 use testkit::child::{Child, Spawner};
-use testkit::fault::{Crash, Effect, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::launch::{DESCRIPTOR, STEPS, lead};
 
-use crate::sweep::{self, every_call};
+use crate::sweep::{self, at, every_call, last, recorded};
 use crate::table;
 
-pub(crate) const STEPS: &str = r#"[{"agent":"a","task":"t","inheritProjectContext":true,"inheritGlobalContext":false,"inheritSkills":false}]"#;
 const RUN: &str = "/async-subagent-runs/run-1";
-const DESCRIPTOR: DescriptorText<'static> = DescriptorText {
-    run_id: "run-1",
-    agent: "a",
-    cwd: "/",
-    system_prompt_mode: "append",
-    output_mode: "inline",
-    fanout_budget: "{}",
-    inherit_project_context: false,
-    inherit_skills: false,
-    share: false,
-    max_subagent_depth: 0,
-    session_file: None,
-    deadline_at_ms: None,
-    more: &[],
-};
 
 pub(crate) fn empty(host: &FaultHost) {
-    host.create_dir(&0, "async-subagent-runs".as_ref(), 0o700).expect("room");
-    let file = host.create(&0, "s.jsonl".as_ref(), 0o600).expect("room");
-    host.write(&file, b"{}\n").expect("room");
+    host.make_dir("/async-subagent-runs");
+    host.put("/s.jsonl", "{}\n");
 }
 
 /// The same, with a pool, a root of leases and an active index that are there already.
 fn used(host: &FaultHost) {
     empty(host);
-    for (parent, name) in [
-        ("/", "session-leases"),
-        ("/", "session-active-async-capacity"),
-        ("/session-active-async-capacity", &pool_name("S")),
-        ("/async-subagent-runs", ".active-runs"),
-    ] {
-        let dir = host.open_dir(Path::new(parent)).expect("made");
-        host.create_dir(&dir, name.as_ref(), 0o700).expect("room");
-    }
+    host.make_dir("/session-leases");
+    host.make_dir("/session-active-async-capacity");
+    host.make_dir(&format!("/session-active-async-capacity/{}", pool_name("S")));
+    host.make_dir("/async-subagent-runs/.active-runs");
 }
 
 fn request(run_id: &RunId, is_revival: bool) -> Request<'_> {
@@ -72,6 +53,23 @@ fn request(run_id: &RunId, is_revival: bool) -> Request<'_> {
     }
 }
 
+/// Prepares a run and hands it on.
+fn with_prepared<T>(
+    host: &FaultHost,
+    is_revival: bool,
+    act: impl FnOnce(Prepared<'_, FaultHost>) -> T,
+) -> Result<T, Refused> {
+    let run_id = RunId::parse("run-1").expect("an id");
+    let runs = host.dir("/async-subagent-runs");
+    let place = Place {
+        temp: &0,
+        temp_path: Path::new("/"),
+        runs_root: &runs,
+        runs_path: Path::new("/async-subagent-runs"),
+    };
+    Ok(act(prepare(host, place, request(&run_id, is_revival))?))
+}
+
 /// Prepares a run and hands the start of it on.
 pub(crate) fn with_launch<T>(
     host: &FaultHost,
@@ -79,42 +77,27 @@ pub(crate) fn with_launch<T>(
     child: &Child,
     act: impl FnOnce(Launch<'_, FaultHost>) -> T,
 ) -> Result<T, Refused> {
-    let run_id = RunId::parse("run-1").expect("an id");
-    let runs = host.open_dir(Path::new("/async-subagent-runs")).expect("made");
-    let place = Place {
-        temp: &0,
-        temp_path: Path::new("/"),
-        runs_root: &runs,
-        runs_path: Path::new("/async-subagent-runs"),
-    };
-    let prepared = prepare(host, place, request(&run_id, is_revival))?;
-    Ok(act(prepared.start(&mut Spawner::of(child))?))
+    let start =
+        |prepared: Prepared<'_, FaultHost>| Ok(act(prepared.start(&mut Spawner::of(child))?));
+    with_prepared(host, is_revival, start)?
 }
 
 fn only_prepared(host: &FaultHost) -> Result<(), Refused> {
-    let run_id = RunId::parse("run-1").expect("an id");
-    let runs = host.open_dir(Path::new("/async-subagent-runs")).expect("made");
-    let place = Place {
-        temp: &0,
-        temp_path: Path::new("/"),
-        runs_root: &runs,
-        runs_path: Path::new("/async-subagent-runs"),
-    };
-    prepare(host, place, request(&run_id, false)).map(drop)
+    with_prepared(host, false, |prepared| drop(prepared))
 }
 
-pub(crate) fn content(host: &FaultHost, path: &str) -> Option<Vec<u8>> {
-    let (dir, name) = path.rsplit_once('/').expect("an absolute path");
-    let dir = host.open_dir(Path::new(if dir.is_empty() { "/" } else { dir })).ok()?;
-    host.read_at(&dir, name.as_ref(), Part::All(1 << 20)).ok().map(|read| read.bytes)
+/// A run whose runner was started and has not begun.
+pub(crate) fn launched(host: &FaultHost, is_revival: bool) {
+    with_launch(host, is_revival, &Child::new(77), |launch| drop(launch))
+        .expect("nothing fails here");
 }
 
 fn in_run(host: &FaultHost, name: &str) -> Option<Vec<u8>> {
-    content(host, &format!("{RUN}/{name}"))
+    host.bytes(&format!("{RUN}/{name}"))
 }
 
-fn is_there(host: &FaultHost, path: &str) -> bool {
-    host.stat(Path::new(path)).is_ok()
+pub(crate) fn put(host: &FaultHost, name: &str, text: &str) {
+    host.put(&format!("{RUN}/{name}"), text);
 }
 
 /// A member of a file that has to be whole, if it is there.
@@ -140,10 +123,10 @@ fn note(host: &FaultHost) -> Result<Option<LaunchNote>, String> {
 /// The instance that the slot is bound to; the outer `None` when there is no slot.
 fn bound(host: &FaultHost) -> Result<Option<Option<String>>, String> {
     let slot = format!("/session-active-async-capacity/{}/slot-0", pool_name("S"));
-    if !is_there(host, &slot) {
+    if !host.has(&slot) {
         return Ok(None);
     }
-    let bytes = content(host, &format!("{slot}/owner.json")).ok_or("a slot without an owner")?;
+    let bytes = host.bytes(&format!("{slot}/owner.json")).ok_or("a slot without an owner")?;
     let owner = Document::from_bytes(&bytes).and_then(|doc| SlotOwner::read(&doc));
     Ok(Some(owner.map_err(|e| format!("a slot with a torn owner: {e}"))?.runner_instance_id))
 }
@@ -167,7 +150,7 @@ fn each_thing_is_there_before_the_next(host: &FaultHost, crash: &Crash) -> Resul
     if state.is_some() && note(host)?.is_none() {
         return Err("a status without a note".to_owned());
     }
-    let marked = is_there(host, "/async-subagent-runs/.active-runs/run-1");
+    let marked = host.has("/async-subagent-runs/.active-runs/run-1");
     if marked && state.is_none() {
         return Err("a marker without a status".to_owned());
     }
@@ -192,7 +175,7 @@ fn each_thing_is_there_before_the_next(host: &FaultHost, crash: &Crash) -> Resul
 
 fn a_preparation_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     what_is_held_is_accounted_for(host)?;
-    if is_there(host, "/async-cfg-run-1.json") && note(host)?.is_none() {
+    if host.has("/async-cfg-run-1.json") && note(host)?.is_none() {
         return Err("a configuration without a note".to_owned());
     }
     let held = bound(host)?.flatten().is_some() && note(host)?.is_some();
@@ -204,20 +187,6 @@ fn a_preparation_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
 
 fn try_prepare(host: &FaultHost) {
     only_prepared(host).expect("nothing fails here");
-}
-
-/// The number of the first effect that is so.
-fn at(effects: &[Effect], what: impl Fn(&str) -> bool) -> usize {
-    let found = effects.iter().position(|effect| what(&format!("{effect:?}")));
-    found.unwrap_or_else(|| panic!("{effects:?}"))
-}
-
-fn recorded(setup: fn(&FaultHost), operation: fn(&FaultHost)) -> Vec<Effect> {
-    let host = FaultHost::new();
-    setup(&host);
-    host.begin();
-    operation(&host);
-    host.effects()
 }
 
 #[test]
@@ -254,7 +223,7 @@ fn a_launch_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
         return Ok(());
     }
     let kept = state(host)? == Some(RunState::Running)
-        && is_there(host, "/async-subagent-runs/.active-runs/run-1")
+        && host.has("/async-subagent-runs/.active-runs/run-1")
         && bound(host)?.flatten().is_some();
     if !kept {
         return Err("an acknowledged run is lost".to_owned());
@@ -305,13 +274,6 @@ fn revived(host: &FaultHost) {
     .expect("nothing fails here");
 }
 
-fn put(host: &FaultHost, name: &str, text: &str) {
-    let run = host.open_dir(Path::new(RUN)).expect("made");
-    let _ = host.unlink(&run, name.as_ref());
-    let file = host.create(&run, name.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
-}
-
 fn a_revival_is_led_in_order(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     each_thing_is_there_before_the_next(host, crash)?;
     let action = |name: &str| match crash.model {
@@ -334,11 +296,9 @@ pub(crate) fn a_revival_is_led_in_order_after_every_crash() {
     let seen = explore(used, revived, a_revival_is_led_in_order);
     table::seen("Prepared::start and Launch::poll, a revival", &seen);
     let effects = recorded(used, revived);
-    let copied = effects.iter().rposition(|effect| {
-        let text = format!("{effect:?}");
-        text.contains("Rename") && text.contains("\"runner-startup-ack.json\"")
-    });
-    let sabotage = Sabotage::Swap(copied.expect("it is copied") - 1);
+    let copied =
+        last(&effects, |e| e.contains("Rename") && e.contains("\"runner-startup-ack.json\""));
+    let sabotage = Sabotage::Swap(copied - 1);
     let seen = explore_sabotaged(used, revived, a_revival_is_led_in_order, sabotage);
     let mistake = "a message has its name before it has its bytes";
     table::caught("Prepared::start and Launch::poll, a revival", mistake, &seen);
@@ -347,7 +307,7 @@ pub(crate) fn a_revival_is_led_in_order_after_every_crash() {
 /// A revival whose runner was started and has not begun.
 fn started(host: &FaultHost) {
     used(host);
-    with_launch(host, true, &Child::new(77), |launch| drop(launch)).expect("nothing fails here");
+    launched(host, true);
 }
 
 /// The runner of a revival, whose launcher answers at once.
@@ -457,21 +417,13 @@ fn try_refused(host: &FaultHost) -> Result<bool, Refused> {
             token: "t",
         };
         let _held = lease::acquire(host, &0, &request);
-        let run = host.open_dir(Path::new(RUN)).expect("made");
+        let run = host.dir(RUN);
         if let Ok(file) = host.create(&run, "runner-startup.json".as_ref(), 0o600) {
             let _ = host.write(&file, br#"{"state":"error","error":"why"}"#);
         }
-        for _ in 0..2_000 {
-            match launch.poll() {
-                Poll::Done(outcome) => {
-                    let is_failed = outcome.failed().is_some();
-                    assert_eq!(is_failed, child.has_ended(), "{outcome:?}");
-                    return is_failed;
-                }
-                Poll::Wait(ms) => host.wait_ms(ms),
-            }
-        }
-        panic!("a launch has an end");
+        let is_failed = lead(host, &mut launch, || {}).0.failed().is_some();
+        assert_eq!(is_failed, child.has_ended(), "{:?}", launch.poll());
+        is_failed
     })
 }
 
@@ -491,7 +443,7 @@ fn a_failure_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     if crash.acknowledged && (!failed || held || slot) {
         return Err(format!("acknowledged: {told:?}, lease {held}, slot {slot}"));
     }
-    let config = is_there(host, "/async-cfg-run-1.json");
+    let config = host.has("/async-cfg-run-1.json");
     if crash.acknowledged && crash.model == Model::Process && config {
         return Err("the prompts are still there".to_owned());
     }
@@ -503,11 +455,7 @@ pub(crate) fn a_launch_that_fails_is_told_before_anything_is_given_back_after_ev
     let seen = explore(used, refused, a_failure_holds);
     table::seen("Launch::poll, a failure", &seen);
     let effects = recorded(used, refused);
-    let failed = effects.iter().rposition(|effect| {
-        let text = format!("{effect:?}");
-        text.contains("Rename") && text.contains("\"status.json\"")
-    });
-    let failed = failed.expect("it is told");
+    let failed = last(&effects, |e| e.contains("Rename") && e.contains("\"status.json\""));
     for (mistake, sabotage) in [
         ("the failure is never flushed", Sabotage::Drop(failed - 1)),
         ("the failure is not durable before the slot is given back", Sabotage::Drop(failed + 1)),
@@ -544,13 +492,8 @@ fn every_failing_effect_of_a_launch_ends_the_runner_or_lets_it_in() {
     let launch = |host: &FaultHost| {
         let child = Child::new(77);
         let outcome = with_launch(host, false, &child, |mut launch| {
-            for _ in 0..2_000 {
-                match launch.poll() {
-                    Poll::Done(outcome) => return outcome.failed().map(|f| f.unrecorded.is_none()),
-                    Poll::Wait(ms) => host.wait_ms(ms),
-                }
-            }
-            panic!("a launch has an end");
+            let outcome = lead(host, &mut launch, || {}).0;
+            outcome.failed().map(|failed| failed.unrecorded.is_none())
         });
         (outcome, child.has_ended())
     };

@@ -6,20 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use runstore::protocol::lease::{LeaseState, WriterState, tombstone_name};
 use runstore::protocol::process::{Presence, ProcessSeen};
-use runstore::store::host::{Host as _, WriteHost as _};
+use runstore::store::host::Host as _;
 use runstore::store::lease::{
     AcquireError, HeldLease, LeaseRequest, Released, Writer, acquire, canonical_id, inspect,
     release, update_writer,
 };
-use testkit::fault::{
-    Crash, Exploration, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
-};
+use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
 
-use crate::sweep::{self, every_call};
+use crate::sweep::{self, ERRNOS, every_call};
 use crate::table;
 
 const SESSION: &str = "/s.jsonl";
-const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
 
 fn request(token: &str) -> LeaseRequest<'_> {
     LeaseRequest {
@@ -37,7 +34,7 @@ fn present() -> ProcessSeen {
 }
 
 fn session(host: &FaultHost) {
-    host.create(&0, "s.jsonl".as_ref(), 0o600).expect("an empty disk");
+    host.put(SESSION, "");
     host.set_process(host.system().own_pid, present());
 }
 
@@ -129,23 +126,18 @@ fn released(host: &FaultHost) {
     release(host, &0, &id(host), "a").expect("it is ours");
 }
 
-fn whole(seen: &Exploration, steps: usize, what: &str) {
-    table::seen(what, seen);
-    assert_eq!(seen.steps, steps, "{what}: the steps are those of the table");
-}
-
 #[test]
 pub(crate) fn every_crash_of_an_acquisition_leaves_a_lease_that_someone_can_take() {
     let seen = explore(session, acquired, invariants(Some("a")));
-    whole(&seen, 9, "lease::acquire");
+    table::stepped("lease::acquire", &seen, 9);
     let seen = explore(stale, acquired, invariants(Some("a")));
-    whole(&seen, 9, "lease::acquire, over a stale one");
+    table::stepped("lease::acquire, over a stale one", &seen, 9);
 }
 
 #[test]
 pub(crate) fn every_crash_of_a_release_leaves_a_lease_that_someone_can_take() {
     let seen = explore(held, released, invariants(None));
-    whole(&seen, 4, "lease::release");
+    table::stepped("lease::release", &seen, 4);
 }
 
 #[test]
@@ -171,7 +163,7 @@ pub(crate) fn every_crash_of_an_update_leaves_the_old_record_or_the_new_one() {
         }
     };
     let seen = explore(held, spawning, check);
-    whole(&seen, 5, "lease::update_writer");
+    table::stepped("lease::update_writer", &seen, 5);
     let seen = explore_sabotaged(held, spawning, check, Sabotage::Drop(4));
     table::caught("lease::update_writer", "the update is not durable", &seen);
 }
@@ -223,30 +215,23 @@ pub(crate) fn a_dropped_flush_or_a_wrong_order_is_caught() {
 
 #[test]
 fn every_failing_effect_leaves_no_lease_and_no_litter_but_what_it_says() {
-    for (setup, others) in [(session as fn(&FaultHost), 0), (stale, 1)] {
-        let host = FaultHost::new();
-        setup(&host);
-        host.begin();
-        acquired(&host);
-        let calls = host.calls();
-        for n in 0..calls {
-            for errno in ERRNOS {
-                let host = FaultHost::new();
-                setup(&host);
-                host.begin();
-                host.fail_at(n, Injected::Errno(errno));
-                let result = take(&host, "a");
-                let at = format!("{others} other, effect {n}, errno {errno}");
-                let mine = token_of(&host).as_deref() == Some("a");
-                assert_eq!(result.is_ok(), mine, "{at}: held exactly if it says so: {result:?}");
-                let candidates = names(&host).iter().filter(|n| n.contains(".candidate-")).count();
+    for setup in [session as fn(&FaultHost), stale] {
+        let points = every_call(
+            setup,
+            |host| take(host, "a"),
+            |host, result, fault| {
+                let at = format!("{fault:?}: {result:?}");
+                let mine = token_of(host).as_deref() == Some("a");
+                assert_eq!(result.is_ok(), mine, "{at}: held exactly if it says so");
+                let candidates = names(host).iter().filter(|n| n.contains(".candidate-")).count();
                 assert_eq!(candidates, 0, "{at}: no candidate is left");
                 if let Err(e) = result {
                     let cause = std::error::Error::source(&e).expect("a write failed");
                     assert!(cause.to_string().starts_with("cannot "), "{at}: {cause}");
                 }
-            }
-        }
+            },
+        );
+        assert_eq!(points, 9 * 8);
     }
 }
 
@@ -366,16 +351,10 @@ fn a_record_of_another_boot_or_namespace_is_judged_by_it() {
     let patched = |from: &str, to: &str| {
         let host = FaultHost::new();
         held(&host);
-        let root = host.open_dir(Path::new("/session-leases")).expect("there");
-        let dir = host.open_dir_at(&root, id(&host).as_ref()).expect("there");
-        let text = host.tree().into_iter().find_map(|(path, text)| {
-            path.ends_with("owner.json").then(|| String::from_utf8(text.expect("a file")))
-        });
-        let text = text.expect("there").expect("text");
-        host.unlink(&dir, "owner.json".as_ref()).expect("there");
-        let file = host.create(&dir, "owner.json".as_ref(), 0o600).expect("room");
+        let owner = format!("/session-leases/{}/owner.json", id(&host));
+        let text = host.text(&owner).expect("there");
         assert!(text.contains(from), "{text}");
-        host.write(&file, text.replace(from, to).as_bytes()).expect("room");
+        host.put(&owner, text.replace(from, to));
         host
     };
     let host = patched("boot-1", "boot-0");
@@ -387,7 +366,7 @@ fn a_record_of_another_boot_or_namespace_is_judged_by_it() {
 }
 
 #[test]
-fn a_power_cut_is_survived_with_the_model_that_loses_most() {
+fn no_power_cut_leaves_a_lease_before_its_rename() {
     let seen = explore(session, acquired, |host, crash| {
         if crash.model == Model::Power && crash.after < 7 && token_of(host).is_some() {
             return Err("a lease before its rename".to_owned());

@@ -6,14 +6,13 @@ use runstore::protocol::RunState;
 use runstore::protocol::evidence::Times;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::segment::SegmentInput;
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::Host as _;
 use runstore::store::markers::{Marker, Terminal, Updated, release, update, write_terminal};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::{Opened, Store};
-use testkit::fault::{
-    Crash, Effect, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
-};
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
 
+use crate::sweep::{self, at, every_call, recorded};
 use crate::table;
 
 const ROOT: &str = "/async-subagent-runs";
@@ -23,24 +22,18 @@ const MARKER: &str = "async-subagent-runs/.active-runs/run-1";
 const CALLS: &str = "async-subagent-runs/.active-runs/tool-calls/";
 const TERMINAL: &str = "async-subagent-runs/.terminal-runs/S/0001700000000000-run-1.json";
 
-/// No room, broken disk, refused twice, busy, too many files, interrupted.
-const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
-
 fn run() -> RunId {
     RunId::parse("run-1").expect("an id")
 }
 
 fn runs(host: &FaultHost) -> usize {
-    host.open_dir(Path::new(ROOT)).expect("the setup made it")
+    host.dir(ROOT)
 }
 
 fn with_status(host: &FaultHost, status: &str) {
-    host.create_dir(&0, "async-subagent-runs".as_ref(), 0o700).expect("room");
-    let runs = runs(host);
-    host.create_dir(&runs, "run-1".as_ref(), 0o700).expect("room");
-    let dir = host.open_dir_at(&runs, "run-1".as_ref()).expect("there");
-    let file = host.create(&dir, "status.json".as_ref(), 0o600).expect("room");
-    host.write(&file, status.as_bytes()).expect("room");
+    host.make_dir(ROOT);
+    host.make_dir(&format!("{ROOT}/run-1"));
+    host.put(&format!("{ROOT}/run-1/status.json"), status);
 }
 
 fn updated(host: &FaultHost, state: RunState, call: Option<&str>) -> Updated {
@@ -133,40 +126,24 @@ fn leaving(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     if host.tree().contains_key(MARKER) { Err("still there".to_owned()) } else { Ok(()) }
 }
 
-/// The position of the first effect that fits.
-fn position(
-    setup: fn(&FaultHost),
-    operation: fn(&FaultHost),
-    fits: impl Fn(&Effect) -> bool,
-) -> usize {
-    let host = FaultHost::new();
-    setup(&host);
-    host.begin();
-    operation(&host);
-    host.effects().iter().position(fits).expect("the operation has such an effect")
-}
-
 #[test]
 pub(crate) fn a_marker_is_kept_after_every_crash() {
     let seen = explore(|host| with_status(host, "{}"), enter, entering);
-    table::seen("markers::update, a start", &seen);
-    assert_eq!(seen.steps, 7);
+    table::stepped("markers::update, a start", &seen, 7);
     assert!(seen.states >= 29, "{} states", seen.states);
 }
 
 #[test]
 pub(crate) fn a_run_that_ends_is_in_an_index_after_every_crash() {
     let seen = explore(ended_with_marker_and_alias, end, ending);
-    table::seen("markers::update, an end", &seen);
-    assert_eq!(seen.steps, 14);
+    table::stepped("markers::update, an end", &seen, 14);
     assert!(seen.states >= 101, "{} states", seen.states);
 }
 
 #[test]
 pub(crate) fn a_released_run_is_out_of_the_active_index_after_every_crash() {
     let seen = explore(ended_with_marker_and_alias, leave, leaving);
-    table::seen("markers::release", &seen);
-    assert_eq!(seen.steps, 5);
+    table::stepped("markers::release", &seen, 5);
     assert!(seen.states >= 69, "{} states", seen.states);
 }
 
@@ -182,9 +159,9 @@ pub(crate) fn a_wrong_order_or_a_dropped_flush_of_the_indexes_is_caught() {
         let seen = explore_sabotaged(with_empty_status, enter, entering, sabotage);
         table::caught("markers::update, a start", mistake, &seen);
     }
-    let at = |fits: fn(&Effect) -> bool| position(ended_with_marker_and_alias, end, fits);
-    let removal = at(|e| matches!(e, Effect::Unlink { .. }));
-    let rename = at(|e| matches!(e, Effect::Rename { .. }));
+    let effects = recorded(ended_with_marker_and_alias, end);
+    let (removal, rename) =
+        (at(&effects, |e| e.starts_with("Unlink")), at(&effects, |e| e.starts_with("Rename")));
     assert_eq!(removal, rename + 2, "rename, flush, then the removal");
     for (mistake, sabotage) in [
         ("the terminal index is never flushed", Sabotage::Drop(1)),
@@ -211,79 +188,57 @@ pub(crate) fn a_removal_that_does_not_happen_is_caught() {
 
 #[test]
 fn every_failing_effect_of_a_start_or_a_release_is_completed_by_a_second_call() {
-    let mut points = 0;
     let starting: fn(&FaultHost) = |host| with_status(host, "{}");
     for (setup, operation, is_active) in
         [(starting, enter as fn(&FaultHost), true), (ended_with_marker_and_alias, leave, false)]
     {
-        let host = FaultHost::new();
-        setup(&host);
-        host.begin();
-        operation(&host);
-        for n in 0..host.calls() {
-            for errno in ERRNOS {
-                let host = FaultHost::new();
-                setup(&host);
-                host.begin();
-                host.fail_at(n, Injected::Errno(errno));
-                points += 1;
-                let (runs, never) = (runs(&host), RetryPolicy::never());
-                let call = SegmentInput::from("call");
-                let done = if is_active {
-                    update(&host, &runs, &run(), RunState::Running, Some(&call), &never)
-                } else {
-                    release(&host, &runs, &run())
-                };
-                let at = format!("effect {n}, errno {errno}");
-                match done {
-                    Err(e) => assert!(e.name.contains(".active-runs"), "{at}: {e}"),
-                    Ok(done) => {
-                        let there = host.tree().contains_key(MARKER);
-                        assert_eq!(there, is_active, "{at}: acknowledged");
-                        assert_eq!(done.problems.len(), 1, "{at}: what failed is told");
-                    }
-                }
-                operation(&host);
-                let tree = host.tree();
-                assert_eq!(tree.contains_key(MARKER), is_active, "{at}");
-                let alias = format!("{CALLS}call/run-1");
-                assert_eq!(tree.contains_key(&alias), is_active, "{at}: the aliases as well");
+        let change = |host: &FaultHost| {
+            let (runs, call) = (runs(host), SegmentInput::from("call"));
+            if is_active {
+                let never = RetryPolicy::never();
+                update(host, &runs, &run(), RunState::Running, Some(&call), &never)
+            } else {
+                release(host, &runs, &run())
             }
-        }
+        };
+        let points = every_call(setup, change, |host, done, fault| {
+            let at = format!("{fault:?}: {done:?}");
+            match done {
+                Err(e) => assert!(e.name.contains(".active-runs"), "{at}"),
+                Ok(done) => {
+                    assert_eq!(host.tree().contains_key(MARKER), is_active, "{at}: acknowledged");
+                    let failed = usize::from(!fault.is_made_good());
+                    assert_eq!(done.problems.len(), failed, "{at}: what failed is told");
+                }
+            }
+            operation(host);
+            let tree = host.tree();
+            assert_eq!(tree.contains_key(MARKER), is_active, "{at}");
+            let alias = format!("{CALLS}call/run-1");
+            assert_eq!(tree.contains_key(&alias), is_active, "{at}: the aliases as well");
+        });
+        assert!(points >= 40, "{points} points");
     }
-    assert!(points >= 80, "{points} points");
 }
 
 #[test]
 fn every_failing_effect_leaves_the_run_in_an_index() {
-    let host = FaultHost::new();
-    ended_with_marker_and_alias(&host);
-    host.begin();
-    end(&host);
-    let calls = host.calls();
-    let mut points = 0;
-    for n in 0..calls {
-        for errno in ERRNOS {
-            let host = FaultHost::new();
-            ended_with_marker_and_alias(&host);
-            host.begin();
-            host.fail_at(n, Injected::Errno(errno));
-            let never = RetryPolicy::never();
-            let result = update(&host, &runs(&host), &run(), RunState::Complete, None, &never);
-            points += 1;
-            let at = format!("effect {n}, errno {errno}");
-            let litter = host.tree().into_keys().find(|path| path.ends_with(".tmp"));
-            assert_eq!(litter, None, "{at}: no temp file is left");
-            if let Err(e) = result {
-                let named = [".terminal-runs", ".active-runs"].iter().any(|n| e.name.contains(n));
-                assert!(named, "{at}: the error names the file: {e}");
-            }
-            a_listing_finds_the_run(&host).unwrap_or_else(|why| panic!("{at}: {why}"));
-            end(&host);
-            assert!(host.tree().contains_key(TERMINAL), "{at}: a second call completes it");
-            assert!(!host.tree().contains_key(MARKER), "{at}: a second call completes it");
+    let end_once = |host: &FaultHost| {
+        let never = RetryPolicy::never();
+        update(host, &runs(host), &run(), RunState::Complete, None, &never)
+    };
+    let points = every_call(ended_with_marker_and_alias, end_once, |host, result, fault| {
+        let at = format!("{fault:?}: {result:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}: no temp file is left");
+        if let Err(e) = result {
+            let named = [".terminal-runs", ".active-runs"].iter().any(|n| e.name.contains(n));
+            assert!(named, "{at}: the error names the file");
         }
-    }
+        a_listing_finds_the_run(host).unwrap_or_else(|why| panic!("{at}: {why}"));
+        end(host);
+        assert!(host.tree().contains_key(TERMINAL), "{at}: a second call completes it");
+        assert!(!host.tree().contains_key(MARKER), "{at}: a second call completes it");
+    });
     assert!(points >= 80, "{points} points");
 }
 
@@ -322,8 +277,7 @@ fn an_alias_that_cannot_be_made_costs_only_itself() {
     with_status(&host, "{}");
     // A file stands where the alias directories should be.
     updated(&host, RunState::Running, None);
-    let index = host.open_dir(Path::new("/async-subagent-runs/.active-runs")).expect("there");
-    host.create(&index, "tool-calls".as_ref(), 0o600).expect("room");
+    host.put("/async-subagent-runs/.active-runs/tool-calls", "");
     let done = updated(&host, RunState::Running, Some("call"));
     assert_eq!((done.marker, done.aliases), (Marker::Kept, 0));
     assert_eq!(done.problems.len(), 1, "{:?}", done.problems);
@@ -355,10 +309,8 @@ fn a_terminal_marker_repeats_the_status_as_it_is_spelled() {
     with_status(&host, status);
     let done = updated(&host, RunState::Paused, None);
     assert_eq!(done.terminal, Terminal::Written("S/0000000000000007-run-1.json".to_owned()));
-    let dir = host.open_dir(Path::new("/async-subagent-runs/.terminal-runs/S")).expect("there");
-    let name = "0000000000000007-run-1.json";
-    let read = host.read_at(&dir, name.as_ref(), Part::All(1 << 10)).expect("there");
-    let text = String::from_utf8(read.bytes).expect("text");
+    let path = format!("{ROOT}/.terminal-runs/S/0000000000000007-run-1.json");
+    let text = host.text(&path).expect("there");
     let want = "{\n  \"version\": 1,\n  \"runId\": \"run-1\",\n  \"sessionId\": \"\\u0053\",\n  \"endedAt\": 7.90\n}";
     assert_eq!(text, want);
 }

@@ -7,19 +7,18 @@ use runstore::protocol::ids::RunId;
 use runstore::protocol::process::{Presence, ProcessSeen};
 use runstore::protocol::proof::{Proof, ProofReason, ProofState};
 use runstore::protocol::{Document, Open};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::lease;
 use runstore::store::proof::{
     Consequence, Exit, ExitWitness, Finalised, ProofError, RunPlace, complete, finalise, initialise,
 };
 use testkit::fault::{
-    Crash, Effect, Exploration, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
+    Crash, Effect, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged,
 };
 
-use crate::sweep::{self, every_call};
+use crate::sweep::{self, ERRNOS, every_call};
 use crate::table;
 
-const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
 const STATUS: &str = "{\n  \"runId\": \"run-1\",\n  \"state\": \"complete\",\n  \"odd\": 1e400,\n  \
                       \"steps\": [\n    {\n      \"agent\": \"a\",\n      \"status\":  \
                       \"complete\",\n      \"more\": {\"x\":  1}\n    }\n  ],\n  \"last\": 1\n}";
@@ -28,53 +27,41 @@ const PENDING: &str =
     r#"{"version":1,"state":"pending","runId":"run-1","runnerProcessInstanceId":"i"}"#;
 const UNKNOWN: &str = r#"{"version":1,"state":"unknown","runId":"run-1","runnerProcessInstanceId":"i","reason":"process-tree-unverified","own":1}"#;
 
-fn put(host: &FaultHost, dir: usize, name: &str, text: &str) {
-    let _ = host.unlink(&dir, name.as_ref());
-    let file = host.create(&dir, name.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
-}
-
-fn dir(host: &FaultHost, path: &str) -> usize {
-    host.open_dir(Path::new(path)).expect("there")
+fn in_run(name: &str) -> String {
+    format!("/runs/run-1/{name}")
 }
 
 fn make_dirs(host: &FaultHost) {
-    for (parent, name) in [
-        ("/", "runs"),
-        ("/runs", ".active-runs"),
-        ("/runs/.active-runs", "tool-calls"),
-        ("/runs/.active-runs/tool-calls", "call"),
-        ("/runs", "run-1"),
-    ] {
-        host.create_dir(&dir(host, parent), name.as_ref(), 0o700).expect("room");
+    let index = "/runs/.active-runs";
+    let calls = format!("{index}/tool-calls");
+    for path in ["/runs", index, &calls, &format!("{calls}/call"), "/runs/run-1"] {
+        host.make_dir(path);
     }
 }
 
 /// A run that ended in order, with everything that its runner and launcher left.
 fn ended(host: &FaultHost) {
     make_dirs(host);
-    put(host, dir(host, "/runs/.active-runs"), "run-1", "");
-    put(host, dir(host, "/runs/.active-runs/tool-calls/call"), "run-1", "");
-    let run = dir(host, "/runs/run-1");
-    put(host, run, "status.json", STATUS);
-    put(host, run, "process-terminal-candidate.json", CANDIDATE);
-    put(host, run, "process-terminal.json", PENDING);
+    host.put("/runs/.active-runs/run-1", "");
+    host.put("/runs/.active-runs/tool-calls/call/run-1", "");
+    host.put(&in_run("status.json"), STATUS);
+    host.put(&in_run("process-terminal-candidate.json"), CANDIDATE);
+    host.put(&in_run("process-terminal.json"), PENDING);
 }
 
 /// The same, with a proof that the runner published itself.
 fn ended_unknown(host: &FaultHost) {
     ended(host);
-    put(host, dir(host, "/runs/run-1"), "process-terminal.json", UNKNOWN);
+    host.put(&in_run("process-terminal.json"), UNKNOWN);
 }
 
 /// The same, with an observer that died right after its proof.
 fn cut_off(host: &FaultHost) {
     ended(host);
     finalised(host);
-    put(host, dir(host, "/runs/.active-runs"), "run-1", "");
-    let run = dir(host, "/runs/run-1");
-    put(host, run, "status.json", STATUS);
-    host.unlink(&run, "events.jsonl".as_ref()).expect("there");
+    host.put("/runs/.active-runs/run-1", "");
+    host.put(&in_run("status.json"), STATUS);
+    host.unlink(&host.dir("/runs/run-1"), "events.jsonl".as_ref()).expect("there");
 }
 
 fn run_id() -> RunId {
@@ -82,7 +69,7 @@ fn run_id() -> RunId {
 }
 
 fn with_place<T>(host: &FaultHost, act: impl FnOnce(&RunPlace<'_, usize>) -> T) -> T {
-    let (runs_root, run_dir) = (dir(host, "/runs"), dir(host, "/runs/run-1"));
+    let (runs_root, run_dir) = (host.dir("/runs"), host.dir("/runs/run-1"));
     let run_id = run_id();
     let (temp, runs_root, run_dir) = (&0, &runs_root, &run_dir);
     act(&RunPlace { temp, runs_root, run_dir, run_id: &run_id })
@@ -98,7 +85,7 @@ fn try_complete(host: &FaultHost) -> Result<Option<Finalised>, ProofError> {
 }
 
 fn try_prepare(host: &FaultHost) -> Result<(), ProofError> {
-    initialise(host, &dir(host, "/runs/run-1"), &run_id(), "i")
+    initialise(host, &host.dir("/runs/run-1"), &run_id(), "i")
 }
 
 fn finalised(host: &FaultHost) {
@@ -116,9 +103,7 @@ fn prepared(host: &FaultHost) {
 }
 
 fn content(host: &FaultHost, name: &str) -> Option<String> {
-    let run = dir(host, "/runs/run-1");
-    let read = host.read_at(&run, name.as_ref(), Part::All(1 << 20)).ok()?;
-    Some(String::from_utf8(read.bytes).expect("text"))
+    host.text(&in_run(name))
 }
 
 fn proof(host: &FaultHost) -> Result<Proof, String> {
@@ -128,7 +113,7 @@ fn proof(host: &FaultHost) -> Result<Proof, String> {
 }
 
 fn marked(host: &FaultHost) -> bool {
-    host.stat(Path::new("/runs/.active-runs/run-1")).is_ok()
+    host.has("/runs/.active-runs/run-1")
 }
 
 fn overlay(host: &FaultHost) -> Result<Option<Proof>, String> {
@@ -238,29 +223,24 @@ fn preparation_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     }
 }
 
-fn whole(seen: &Exploration, what: &str, steps: usize) {
-    table::seen(what, seen);
-    assert_eq!(seen.steps, steps, "{what}: the steps are those of the table");
-}
-
 #[test]
 pub(crate) fn every_crash_of_a_finalisation_can_be_completed() {
     let seen = explore(ended, finalised, invariants(ProofState::Observed));
-    whole(&seen, "proof::finalise", 16);
+    table::stepped("proof::finalise", &seen, 16);
     let seen = explore(cut_off, completed, invariants(ProofState::Observed));
-    whole(&seen, "proof::complete", 9);
+    table::stepped("proof::complete", &seen, 9);
 }
 
 #[test]
 pub(crate) fn the_first_proof_stays_after_every_crash() {
     let seen = explore(ended_unknown, finalised, first_proof_stays);
-    whole(&seen, "proof::finalise, over a proof of the runner", 7);
+    table::stepped("proof::finalise, over a proof of the runner", &seen, 7);
 }
 
 #[test]
 pub(crate) fn every_crash_of_a_preparation_can_be_gone_on_from() {
     let seen = explore(make_dirs, prepared, preparation_holds);
-    whole(&seen, "proof::initialise", 9);
+    table::stepped("proof::initialise", &seen, 9);
 }
 
 #[test]
@@ -331,25 +311,23 @@ fn completed_or_pending(host: &FaultHost, at: &str) {
 
 #[test]
 fn a_proof_that_comes_in_between_is_not_replaced() {
-    for n in 0..4 {
-        for (proof_before, setup) in [("pending", true), ("none", false)] {
-            let host = FaultHost::new();
-            ended(&host);
-            let run = dir(&host, "/runs/run-1");
-            if !setup {
-                host.unlink(&run, "process-terminal.json".as_ref()).expect("there");
-            }
-            host.begin();
-            host.interrupt_at(n, move |host| put(host, run, "process-terminal.json", UNKNOWN));
-            let done = try_finalise(&host).expect("decided again");
-            let at = format!("before effect {n}, proof before: {proof_before}");
-            // Between the last look and the rename over a pending proof nothing can be noticed; a name
-            // that must be free is refused by the rename itself.
-            if !setup {
-                assert_eq!((done.row, done.written), ("F-2", false), "{at}");
-                let now = content(&host, "process-terminal.json");
-                assert_eq!(now.as_deref(), Some(UNKNOWN), "{at}: the first proof stays");
-            }
+    for (n, is_pending) in (0..4).flat_map(|n| [(n, true), (n, false)]) {
+        let host = FaultHost::new();
+        ended(&host);
+        if !is_pending {
+            let run = host.dir("/runs/run-1");
+            host.unlink(&run, "process-terminal.json".as_ref()).expect("there");
+        }
+        host.begin();
+        host.interrupt_at(n, |host| host.put(&in_run("process-terminal.json"), UNKNOWN));
+        let done = try_finalise(&host).expect("decided again");
+        let at = format!("before effect {n}, pending before: {is_pending}: {done:?}");
+        let kept = content(&host, "process-terminal.json").as_deref() == Some(UNKNOWN);
+        assert_eq!(kept, !done.written, "{at}: it says whose proof is there");
+        // Between the last look and the rename over a pending proof nothing can be noticed; a name
+        // that must be free is refused by the rename itself.
+        if !is_pending {
+            assert!(kept && done.row == "F-2", "{at}: the first proof stays");
         }
     }
 }
@@ -358,7 +336,7 @@ fn a_proof_that_comes_in_between_is_not_replaced() {
 fn a_directory_that_was_used_is_not_prepared_again() {
     let host = FaultHost::new();
     ended(&host);
-    let run = dir(&host, "/runs/run-1");
+    let run = host.dir("/runs/run-1");
     let before = host.tree();
     let again = initialise(&host, &run, &run_id(), "j");
     assert!(matches!(again, Err(ProofError::Occupied("process-terminal.json"))), "{again:?}");
@@ -369,7 +347,7 @@ fn a_directory_that_was_used_is_not_prepared_again() {
 fn a_damaged_status_costs_the_overlay_and_nothing_else() {
     let host = FaultHost::new();
     ended(&host);
-    put(&host, dir(&host, "/runs/run-1"), "status.json", "{");
+    host.put(&in_run("status.json"), "{");
     let done = try_finalise(&host).expect("the proof is written");
     let missing: Vec<_> = done.missing.iter().map(|(what, _)| *what).collect();
     assert_eq!(missing, [Consequence::Overlay]);
@@ -419,7 +397,7 @@ const SESSION: &str = "/s.jsonl";
 /// A revived run that ended, as its runner left it when it died: candidate, lease and acknowledgement.
 fn revived(host: &FaultHost, released: bool, acknowledged: bool) {
     ended(host);
-    host.create(&0, "s.jsonl".as_ref(), 0o600).expect("room");
+    host.put(SESSION, "");
     let start_identity = Some("linux:9".to_owned());
     let own = host.system().own_pid;
     let seen =
@@ -432,7 +410,7 @@ fn revived(host: &FaultHost, released: bool, acknowledged: bool) {
     let word = if acknowledged { r#","revivalLeaseReleaseAcknowledged":true"# } else { "" };
     let more = format!(r#""sessionFile":"{SESSION}","revivalLeaseToken":"token-1"{word}"#);
     let candidate = CANDIDATE.replacen('{', &format!("{{{more},"), 1);
-    put(host, dir(host, "/runs/run-1"), "process-terminal-candidate.json", &candidate);
+    host.put(&in_run("process-terminal-candidate.json"), &candidate);
     host.set_process(own, ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() });
 }
 
@@ -491,9 +469,6 @@ pub(crate) fn a_runner_that_died_before_it_released_its_lease_leaves_an_unknown_
     assert_eq!(next.set_aside.len(), 1, "it says what it set aside");
 }
 
-/// Looks of the caller, who opens the runs root and the run directory before.
-const HANDLES: usize = 2;
-
 // RS-PROOF-25.
 #[test]
 fn a_look_that_fails_for_now_decides_nothing() {
@@ -509,7 +484,7 @@ fn a_look_that_fails_for_now_decides_nothing() {
         let (looks, wanted) = (host.looks(), proof(&host).expect("written"));
         assert_eq!(wanted.state, ProofState::Observed, "the run ended in order");
         let status = content(&host, "status.json");
-        for n in HANDLES..looks {
+        for n in 0..looks {
             for errno in PASSING {
                 let host = FaultHost::new();
                 setup(&host);
@@ -548,7 +523,7 @@ fn a_look_that_is_forbidden_is_an_answer() {
     const EACCES: i32 = 13;
     let host = FaultHost::new();
     ended(&host);
-    let candidate = (HANDLES..host_looks(&host)).find_map(|n| {
+    let candidate = (0..host_looks(&host)).find_map(|n| {
         let host = FaultHost::new();
         ended(&host);
         host.begin();

@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use runstore::protocol::Document;
+use runstore::protocol::error::with_causes;
 use runstore::protocol::evidence::Times;
 use runstore::protocol::result::ResultPlace;
 use runstore::store::atomic::{Durability, Options, replace};
 use runstore::store::delivery::{Delivered, mark_delivered};
 use runstore::store::directory::create_path;
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::publish::{
     Place, PublishError, Published, ResultNames, Snapshotted, promote, publish, snapshot,
 };
@@ -19,6 +20,7 @@ use testkit::fault::{
     Crash, Effect, Exploration, FaultHost, Injected, Sabotage, explore, explore_sabotaged,
 };
 
+use crate::sweep::{self, every_call, recorded};
 use crate::table;
 
 const FILE: &str = "run-1.json";
@@ -26,6 +28,7 @@ const OLD: &str =
     r#"{"id":"run-1","sessionId":"S","toolCallId":"t","state":"paused","timestamp":1}"#;
 const NEW: &str = r#"{"id":"run-1","sessionId":"S","toolCallId":"t","state":"complete","success":true,"timestamp":2}"#;
 const ROOT: &str = "/async-subagent-results";
+const RUN: &str = "/async-subagent-runs/run-1";
 const PENDING: &str = "async-subagent-results/result-pending/S/run-1.json";
 const PUBLIC: &str = "async-subagent-results/run-1.json";
 const BY_SESSION: &str = "async-subagent-results/result-index/sessions/S/run-1.json";
@@ -35,15 +38,12 @@ const SHORT_CUTS: [&str; 3] = [
     "async-subagent-results/result-index/observers/mission/run-1.json",
 ];
 
-/// No room, broken disk, refused twice, busy, too many files, interrupted.
-const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
-
 fn never() -> RetryPolicy {
     RetryPolicy::never()
 }
 
 fn results(host: &FaultHost) -> usize {
-    host.open_dir(Path::new(ROOT)).expect("the setup made it")
+    host.dir(ROOT)
 }
 
 fn names() -> ResultNames {
@@ -52,17 +52,14 @@ fn names() -> ResultNames {
 
 /// An empty results root, and a run directory with a mission.
 fn empty(host: &FaultHost) {
-    host.create_dir(&0, "async-subagent-results".as_ref(), 0o700).expect("room");
-    host.create_dir(&0, "async-subagent-runs".as_ref(), 0o700).expect("room");
-    let runs = host.open_dir(Path::new("/async-subagent-runs")).expect("there");
-    host.create_dir(&runs, "run-1".as_ref(), 0o700).expect("room");
-    let dir = run_dir(host);
-    let file = host.create(&dir, "mission.json".as_ref(), 0o600).expect("room");
-    host.write(&file, b"{}").expect("room");
+    host.make_dir(ROOT);
+    host.make_dir("/async-subagent-runs");
+    host.make_dir(RUN);
+    host.put(&format!("{RUN}/mission.json"), "{}");
 }
 
 fn run_dir(host: &FaultHost) -> usize {
-    host.open_dir(Path::new("/async-subagent-runs/run-1")).expect("there")
+    host.dir(RUN)
 }
 
 fn published(host: &FaultHost, text: &str) -> Published {
@@ -79,9 +76,7 @@ fn with_old(host: &FaultHost) {
 /// The writer died before the promotion.
 fn with_pending(host: &FaultHost) {
     empty(host);
-    let text = OLD.replace("\"id\"", "\"runId\"");
-    let done = snapshot(host, &results(host), FILE, &text, None, &never());
-    assert!(matches!(done, Ok(Snapshotted::Pending(_))), "{done:?}");
+    snapshot_old(host);
 }
 
 /// Everything of a publication's directories is there but the pending area and the session index.
@@ -108,8 +103,7 @@ fn promote_old(host: &FaultHost) {
 // What is on the disk.
 
 fn text(host: &FaultHost, path: &str) -> Option<String> {
-    let content = host.tree().get(path).cloned().flatten()?;
-    Some(String::from_utf8_lossy(&content).into_owned())
+    host.text(&format!("/{path}"))
 }
 
 /// What the session takes: pending before public.
@@ -213,8 +207,7 @@ fn promotion(host: &FaultHost, crash: &Crash) -> Result<(), String> {
 }
 
 fn counted(what: &str, seen: &Exploration, steps: usize, states: usize) {
-    table::seen(what, seen);
-    assert_eq!(seen.steps, steps);
+    table::stepped(what, seen, steps);
     assert!(seen.states >= states, "{} states", seen.states);
 }
 
@@ -315,62 +308,56 @@ type Check = fn(&FaultHost, &Crash) -> Result<(), String>;
 #[test]
 fn every_failing_effect_of_the_smaller_operations_is_completed_by_a_second_call() {
     let promoting = |host: &FaultHost| {
-        promote(host, &results(host), &names(), &never()).map(|_| ()).map_err(|e| e.to_string())
+        promote(host, &results(host), &names(), &never()).map(|_| ()).map_err(|e| with_causes(&e))
     };
     let marking = |host: &FaultHost| {
         mark_delivered(host, &results(host), &names(), 9, |_| true, &never())
             .map(|_| ())
-            .map_err(|e| e.to_string())
+            .map_err(|e| with_causes(&e))
     };
     let snapshotting = |host: &FaultHost| {
         snapshot(host, &results(host), FILE, &snapshot_text(), None, &never())
             .map(|_| ())
-            .map_err(|e| e.to_string())
+            .map_err(|e| with_causes(&e))
     };
     let public = |host: &FaultHost| text(host, PUBLIC).is_some() && text(host, PENDING).is_none();
     let marked = |host: &FaultHost| taken(host).is_some_and(|t| t.contains("DeliveredAt"));
     let pending = |host: &FaultHost| text(host, PENDING) == Some(snapshot_text());
-    let mut points = 0;
-    points += each_failure(with_pending, &promoting, &public);
-    points += each_failure(with_old, &marking, &marked);
-    points += each_failure(empty, &snapshotting, &pending);
+    let points = each_failure(with_pending, &promoting, &public)
+        + each_failure(with_old, &marking, &marked)
+        + each_failure(empty, &snapshotting, &pending);
     assert!(points >= 200, "{points} points");
 }
 
-/// Makes each effect fail with each error, and says how many points that were.
+/// Makes each effect fail in every way, and says how many points that were.
 fn each_failure(
     setup: fn(&FaultHost),
     operation: &dyn Fn(&FaultHost) -> Result<(), String>,
     done: &dyn Fn(&FaultHost) -> bool,
 ) -> usize {
+    let before = host_after(setup);
+    every_call(setup, operation, |host, result, fault| {
+        let at = format!("{fault:?}: {result:?}");
+        nothing_is_left_or_torn(host, &at);
+        assert!(taken(&before).is_none() || taken(host).is_some(), "{at}: a result is lost");
+        if let Err(e) = result {
+            assert!(e.contains("run-1.json") || e.contains("result-"), "{at}: it names the file");
+        }
+        operation(host).unwrap_or_else(|e| panic!("{at}: a second call: {e}"));
+        assert!(done(host), "{at}: a second call completes it");
+    })
+}
+
+fn host_after(setup: fn(&FaultHost)) -> FaultHost {
     let host = FaultHost::new();
     setup(&host);
-    host.begin();
-    operation(&host).expect("nothing fails here");
-    let mut points = 0;
-    for n in 0..host.calls() {
-        for errno in ERRNOS {
-            let host = FaultHost::new();
-            setup(&host);
-            let before = taken(&host);
-            host.begin();
-            host.fail_at(n, Injected::Errno(errno));
-            let result = operation(&host);
-            points += 1;
-            let at = format!("effect {n}, errno {errno}");
-            let litter = host.tree().into_keys().find(|path| path.ends_with(".tmp"));
-            assert_eq!(litter, None, "{at}: no temp file is left");
-            nothing_is_torn(&host).unwrap_or_else(|why| panic!("{at}: {why}"));
-            no_index_leads_to_nothing(&host).unwrap_or_else(|why| panic!("{at}: {why}"));
-            assert!(before.is_none() || taken(&host).is_some(), "{at}: a result is lost");
-            if let Err(e) = result {
-                assert!(!e.is_empty(), "{at}: the error says something");
-            }
-            operation(&host).unwrap_or_else(|e| panic!("{at}: a second call: {e}"));
-            assert!(done(&host), "{at}: a second call completes it");
-        }
-    }
-    points
+    host
+}
+
+fn nothing_is_left_or_torn(host: &FaultHost, at: &str) {
+    assert_eq!(sweep::litter(host), [""; 0], "{at}: no temp file is left");
+    nothing_is_torn(host).unwrap_or_else(|why| panic!("{at}: {why}"));
+    no_index_leads_to_nothing(host).unwrap_or_else(|why| panic!("{at}: {why}"));
 }
 
 /// Positions of the effects that fit.
@@ -379,11 +366,8 @@ fn positions(
     operation: fn(&FaultHost),
     fits: impl Fn(&Effect) -> bool,
 ) -> Vec<usize> {
-    let host = FaultHost::new();
-    setup(&host);
-    host.begin();
-    operation(&host);
-    host.effects().iter().enumerate().filter(|(_, e)| fits(e)).map(|(i, _)| i).collect()
+    let effects = recorded(setup, operation);
+    effects.iter().enumerate().filter(|(_, e)| fits(e)).map(|(i, _)| i).collect()
 }
 
 #[test]
@@ -451,39 +435,26 @@ pub(crate) fn an_index_before_its_payload_is_caught() {
 fn every_failing_effect_leaves_a_result_that_can_be_taken_or_an_error() {
     let mut points = 0;
     for setup in [empty, with_old] {
-        let host = FaultHost::new();
-        setup(&host);
-        host.begin();
-        publish_new(&host);
-        for n in 0..host.calls() {
-            for errno in ERRNOS {
-                let host = FaultHost::new();
-                setup(&host);
-                let before = taken(&host);
-                host.begin();
-                host.fail_at(n, Injected::Errno(errno));
-                let dir = run_dir(&host);
-                let done = publish(&host, &results(&host), FILE, NEW, Some(&dir), &never());
-                points += 1;
-                let at = format!("effect {n}, errno {errno}");
-                let litter = host.tree().into_keys().find(|path| path.ends_with(".tmp"));
-                assert_eq!(litter, None, "{at}: no temp file is left");
-                nothing_is_torn(&host).unwrap_or_else(|why| panic!("{at}: {why}"));
-                no_index_leads_to_nothing(&host).unwrap_or_else(|why| panic!("{at}: {why}"));
-                let now = taken(&host);
-                match done {
-                    Ok(_) => assert_eq!(now.as_deref(), Some(NEW), "{at}: acknowledged"),
-                    Err(PublishError::Write(e)) => {
-                        let named = e.name.contains("result-") || e.name.contains(FILE);
-                        assert!(named, "{at}: the error names the file: {e}");
-                        assert!(now == before || now.as_deref() == Some(NEW), "{at}: {now:?}");
-                    }
-                    Err(e) => panic!("{at}: {e}"),
+        let before = taken(&host_after(setup));
+        let put = |host: &FaultHost| {
+            publish(host, &results(host), FILE, NEW, Some(&run_dir(host)), &never())
+        };
+        points += every_call(setup, put, |host, done, fault| {
+            let at = format!("{fault:?}: {done:?}");
+            nothing_is_left_or_torn(host, &at);
+            let now = taken(host);
+            match done {
+                Ok(_) => assert_eq!(now.as_deref(), Some(NEW), "{at}: acknowledged"),
+                Err(PublishError::Write(e)) => {
+                    let named = e.name.contains("result-") || e.name.contains(FILE);
+                    assert!(named, "{at}: the error names the file");
+                    assert!(now == before || now.as_deref() == Some(NEW), "{at}: {now:?}");
                 }
-                let again = published(&host, NEW);
-                assert_eq!(again.place, Place::Public, "{at}: publishing again completes it");
+                Err(e) => panic!("{at}: {e}"),
             }
-        }
+            let again = published(host, NEW);
+            assert_eq!(again.place, Place::Public, "{at}: publishing again completes it");
+        });
     }
     assert!(points >= 300, "{points} points");
 }
@@ -538,10 +509,7 @@ fn a_pending_file_of_another_run_or_without_content_hides_no_public_result() {
     {
         let host = FaultHost::new();
         with_old(&host);
-        let pending = host.open_dir(Path::new("/async-subagent-results/result-pending/S"));
-        let pending = pending.expect("there");
-        let file = host.create(&pending, FILE.as_ref(), 0o600).expect("room");
-        host.write(&file, foreign.as_bytes()).expect("room");
+        host.put(&format!("/{PENDING}"), foreign);
         let place = promote(&host, &results(&host), &names(), &never()).expect("looked");
         assert!(matches!(place, Place::Pending(_)), "{foreign:?}: {place:?}");
         assert_eq!(text(&host, PUBLIC).as_deref(), Some(OLD), "{foreign:?}");
@@ -589,5 +557,5 @@ fn a_delivery_mark_keeps_every_other_byte_and_refuses_another_result() {
     let results = results(&host);
     host.unlink(&results, FILE.as_ref()).expect("there");
     assert!(matches!(mark(true), Ok(Delivered::Gone)));
-    assert!(host.read_at(&results, FILE.as_ref(), Part::All(1)).is_err(), "it is not made again");
+    assert!(!host.has(&format!("/{PUBLIC}")), "it is not made again");
 }

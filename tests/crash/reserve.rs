@@ -1,9 +1,9 @@
 //! The room that is kept for the end of a run.
 
 use runstore::protocol::{layout, limits};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::reserve::{Reserved, create, release, renew};
-use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
 
 use crate::sweep::every_call;
 use crate::table;
@@ -11,8 +11,7 @@ use crate::table;
 const STATUS: &str = "{\"state\": \"running\"}";
 
 fn with_status(host: &FaultHost) {
-    let file = host.create(&0, layout::STATUS.as_ref(), 0o600).expect("room");
-    host.write(&file, STATUS.as_bytes()).expect("room");
+    host.put("/status.json", STATUS);
 }
 
 fn size(host: &FaultHost) -> Option<u64> {
@@ -24,8 +23,7 @@ fn make(host: &FaultHost) {
 }
 
 fn status_is_left_alone(host: &FaultHost) -> Result<(), String> {
-    let read = host.read_at(&0, layout::STATUS.as_ref(), Part::All(1 << 20));
-    let same = read.is_ok_and(|read| read.bytes == STATUS.as_bytes());
+    let same = host.text("/status.json").as_deref() == Some(STATUS);
     if same { Ok(()) } else { Err("the status changed".to_owned()) }
 }
 
@@ -34,10 +32,8 @@ fn status_is_left_alone(host: &FaultHost) -> Result<(), String> {
 fn reserve_is_whole_or_made_whole(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     status_is_left_alone(host)?;
     let whole = |host: &FaultHost| {
-        let read = host.read_at(&0, layout::RESERVE.as_ref(), Part::All(1 << 20));
-        read.is_ok_and(|read| {
-            read.bytes.len() == limits::RESERVE_BYTES && read.bytes.iter().any(|b| *b != 0)
-        })
+        let bytes = host.bytes(&format!("/{}", layout::RESERVE)).unwrap_or_default();
+        bytes.len() == limits::RESERVE_BYTES && bytes.iter().any(|b| *b != 0)
     };
     let gone = size(host).is_none() && crash.model == Model::Power;
     if crash.acknowledged && !gone && !whole(host) {
@@ -124,6 +120,9 @@ fn every_failing_effect_in_every_way_leaves_no_reserve_or_a_whole_one() {
         assert_eq!(done.is_ok(), whole, "{at}");
         assert_eq!(done.is_ok(), fault.is_made_good(), "{at}");
         assert!(whole || size(host).is_none(), "{at}: no part of it is left");
+        if let Err(e) = done {
+            assert!(e.contains(layout::RESERVE), "{at}: the error names the file");
+        }
         status_is_left_alone(host).expect(&at);
     });
     assert_eq!(points, 3 * 8);
@@ -146,37 +145,6 @@ fn every_failing_effect_in_every_way_leaves_no_reserve_or_a_whole_one() {
 }
 
 #[test]
-fn every_failing_effect_leaves_no_reserve_or_a_whole_one() {
-    for n in 0..3 {
-        for errno in [28, 5, 13, 1, 16, 24, 4] {
-            let host = FaultHost::new();
-            with_status(&host);
-            host.begin();
-            host.fail_at(n, Injected::Errno(errno));
-            let done = create(&host, &0);
-            let at = format!("effect {n}, errno {errno}");
-            match done {
-                Ok(_) => assert_eq!(size(&host), Some(limits::RESERVE_BYTES as u64), "{at}"),
-                Err(e) => {
-                    assert_eq!(size(&host), None, "{at}: no part of it is left");
-                    assert!(e.to_string().contains(layout::RESERVE), "{at}: {e}");
-                }
-            }
-            status_is_left_alone(&host).expect("nothing else is touched");
-        }
-    }
-    for (n, released) in [(0, false), (1, true)] {
-        let host = FaultHost::new();
-        make(&host);
-        host.begin();
-        host.fail_at(n, Injected::Errno(5));
-        let done = release(&host, &0);
-        assert_eq!(done.is_ok(), released, "effect {n}: {done:?}");
-        assert_eq!(size(&host).is_none(), released, "effect {n}: the answer is true");
-    }
-}
-
-#[test]
 fn a_whole_reserve_is_kept_a_short_one_replaced_and_anything_else_refused() {
     let host = FaultHost::new();
     assert_eq!(create(&host, &0).expect("room"), Reserved::Made);
@@ -185,8 +153,7 @@ fn a_whole_reserve_is_kept_a_short_one_replaced_and_anything_else_refused() {
     assert_eq!(host.calls(), 0, "no effect at all");
     release(&host, &0).expect("released");
     assert!(!release(&host, &0).expect("nothing to release"), "it was gone");
-    let file = host.create(&0, layout::RESERVE.as_ref(), 0o600).expect("room");
-    host.write(&file, b"short").expect("room");
+    host.put(&format!("/{}", layout::RESERVE), "short");
     assert_eq!(create(&host, &0).expect("room"), Reserved::Made);
 
     let host = FaultHost::new();

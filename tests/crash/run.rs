@@ -12,7 +12,7 @@ use runstore::protocol::process::ProcessRecord;
 use runstore::protocol::status::StatusView;
 use runstore::protocol::written_status::{FirstStatus, StatusPatch};
 use runstore::protocol::{Document, RunMode, RunState};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::run::{
     RunError, StartupFailure, StatusPlace, create, record_startup_failure, update, write_first,
@@ -27,6 +27,7 @@ use crate::sweep::{self, every_call};
 use crate::table;
 
 const RUNS: &str = "/async-subagent-runs";
+const RUN: &str = "/async-subagent-runs/run-1";
 const RUNNER: Author<'static> = Author::Runner { instance: "i" };
 const STATUS: &str = "status.json";
 const CANDIDATE: &str = "process-terminal-candidate.json";
@@ -36,19 +37,15 @@ fn run_id() -> RunId {
 }
 
 fn empty(host: &FaultHost) {
-    host.create_dir(&0, "async-subagent-runs".as_ref(), 0o700).expect("room");
-}
-
-fn dir(host: &FaultHost, path: &str) -> Option<usize> {
-    host.open_dir(Path::new(path)).ok()
+    host.make_dir(RUNS);
 }
 
 fn run_dir(host: &FaultHost) -> usize {
-    dir(host, "/async-subagent-runs/run-1").expect("made")
+    host.dir(RUN)
 }
 
 fn try_make(host: &FaultHost) -> Result<(), RunError> {
-    let runs = dir(host, RUNS).expect("made");
+    let runs = host.dir(RUNS);
     let run = create(host, &runs, &run_id(), &RetryPolicy::never())?;
     let first = FirstStatus {
         run_id: "run-1",
@@ -77,21 +74,16 @@ fn made(host: &FaultHost) {
 /// A run directory without a status.
 fn bare(host: &FaultHost) {
     empty(host);
-    let runs = dir(host, RUNS).expect("made");
+    let runs = host.dir(RUNS);
     create(host, &runs, &run_id(), &RetryPolicy::never()).expect("nothing fails here");
 }
 
 fn content(host: &FaultHost, name: &str) -> Option<String> {
-    let run = dir(host, "/async-subagent-runs/run-1")?;
-    let read = host.read_at(&run, name.as_ref(), Part::All(1 << 20)).ok()?;
-    Some(String::from_utf8_lossy(&read.bytes).into_owned())
+    host.text(&format!("{RUN}/{name}"))
 }
 
 fn put(host: &FaultHost, name: &str, text: &str) {
-    let run = run_dir(host);
-    let _ = host.unlink(&run, name.as_ref());
-    let file = host.create(&run, name.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
+    host.put(&format!("{RUN}/{name}"), text);
 }
 
 /// The state that the status tells; an error when it is torn.
@@ -131,7 +123,7 @@ fn new_run_holds(host: &FaultHost, crash: &Crash) -> Result<(), String> {
     if crash.acknowledged && told != Some(RunState::Running) {
         return Err(format!("acknowledged, but its status tells {told:?}"));
     }
-    let there = dir(host, "/async-subagent-runs/run-1").is_some();
+    let there = host.has(RUN);
     let found = verdicts(host)?;
     // One run or none, under its own name: nothing half-made is listed as another one.
     let one = found.len() == usize::from(there) && found.iter().all(|v| v.starts_with("run-1: "));
@@ -187,7 +179,7 @@ fn every_failing_effect_of_a_new_run_leaves_it_absent_or_whole() {
             Err(e) => {
                 let name = if fault.call < 2 { "run-1" } else { STATUS };
                 assert!(e.to_string().contains(name), "{at}: the error names the file");
-                let there = dir(host, "/async-subagent-runs/run-1").is_some();
+                let there = host.has(RUN);
                 assert_eq!(there, fault.call >= 2, "{at}: what is not flushed is removed");
                 // After the last flush the status is in place, and only its survival is in doubt.
                 assert_eq!(told.is_some(), fault.call == 6, "{at}");
@@ -201,7 +193,7 @@ fn every_failing_effect_of_a_new_run_leaves_it_absent_or_whole() {
 fn a_name_that_is_taken_is_refused_whatever_stands_there() {
     let host = FaultHost::new();
     empty(&host);
-    let runs = dir(&host, RUNS).expect("made");
+    let runs = host.dir(RUNS);
     for make in [
         |host: &FaultHost, runs| host.create(&runs, "run-1".as_ref(), 0o600).map(drop),
         |host: &FaultHost, runs| host.create_dir(&runs, "run-1".as_ref(), 0o700),

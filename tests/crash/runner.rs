@@ -6,26 +6,26 @@ use runstore::protocol::{Document, Open, RunState, StepState};
 use runstore::runner::finish::Finished;
 use runstore::runner::steps::{Job, Plan, RunnerError, Step, run};
 use runstore::store::candidate::acknowledge_release;
-use runstore::store::host::{Exit, Host as _, WriteHost as _};
+use runstore::store::host::Exit;
 use runstore::store::inbox::{Request, close, take};
 use runstore::store::proof::RunPlace;
 use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
 
-use crate::ending::{candidate, content, dir, put, run_dir, run_id, under_way};
+use crate::ending::{candidate, content, put, run_dir, run_id, under_way};
 use crate::sweep::{self, every_call};
 use crate::table;
 
 /// A run that was let in, with a place for its result.
 fn let_in(host: &FaultHost) {
     under_way(host);
-    host.create_dir(&0, "results".as_ref(), 0o700).expect("room");
+    host.make_dir("/results");
     let mut script = host.script();
     script.ends.clear();
     script.ends.push_back((7, Exit::Code(0)));
 }
 
 fn try_run(host: &FaultHost) -> Result<Finished, RunnerError> {
-    let (runs_root, run_dir, results) = (dir(host, "/runs"), run_dir(host), dir(host, "/results"));
+    let (runs_root, run_dir, results) = (host.dir("/runs"), run_dir(host), host.dir("/results"));
     let run_id = run_id();
     let job = Job {
         host,
@@ -92,7 +92,7 @@ fn an_end_has_its_result(host: &FaultHost, crash: &Crash) -> Result<(), String> 
     if candidate(host)?.has_counts() && !ended {
         return Err("the account of the writers is ahead of the end".to_owned());
     }
-    let marked = host.stat("/runs/.active-runs/run-1".as_ref()).is_ok();
+    let marked = host.has("/runs/.active-runs/run-1");
     if !ended && !marked {
         return Err("a run that runs is in no index".to_owned());
     }
@@ -132,8 +132,7 @@ fn a_run_whose_end_somebody_else_has_told_says_nothing_more() {
     let host = FaultHost::new();
     let_in(&host);
     let text = content(&host, "status.json").expect("there").replace("running", "complete");
-    host.unlink(&run_dir(&host), "status.json".as_ref()).expect("there");
-    put(&host, run_dir(&host), "status.json", &text);
+    put(&host, "status.json", &text);
     assert!(matches!(try_run(&host), Err(RunnerError::Displaced(_))));
     assert_eq!(content(&host, "status.json").as_deref(), Some(&*text), "the first end stays");
     assert!(!has_result(&host) && !candidate(&host).expect("whole").has_counts());
@@ -142,20 +141,18 @@ fn a_run_whose_end_somebody_else_has_told_says_nothing_more() {
 /// An inbox with one request of each kind, and two that break a rule.
 fn asked(host: &FaultHost) {
     under_way(host);
-    host.create_dir(&run_dir(host), "control".as_ref(), 0o700).expect("room");
-    let control = dir(host, "/runs/run-1/control");
-    for queue in ["stop-requests", "steer-requests"] {
-        host.create_dir(&control, queue.as_ref(), 0o700).expect("room");
+    for dir in ["control", "control/stop-requests", "control/steer-requests"] {
+        host.make_dir(&format!("/runs/run-1/{dir}"));
     }
-    put(host, control, "interrupt.json", "whatever");
-    put(host, control, "timeout.json", "");
-    let stops = dir(host, "/runs/run-1/control/stop-requests");
-    put(host, stops, "1-b.json", r#"{"type":"stop","targetIndex":1}"#);
-    put(host, stops, "0-a.json", r#"{"type":"stop","reason":"why"}"#);
-    put(host, stops, "2-c.json", r#"{"type":"halt"}"#);
-    host.create_dir(&stops, "3-d.json".as_ref(), 0o700).expect("room");
-    let steers = dir(host, "/runs/run-1/control/steer-requests");
-    put(host, steers, "0-a.json", r#"{"type":"steer","id":"m","ts":1,"message":"m"}"#);
+    put(host, "control/interrupt.json", "whatever");
+    put(host, "control/timeout.json", "");
+    let stops = "control/stop-requests";
+    put(host, &format!("{stops}/1-b.json"), r#"{"type":"stop","targetIndex":1}"#);
+    put(host, &format!("{stops}/0-a.json"), r#"{"type":"stop","reason":"why"}"#);
+    put(host, &format!("{stops}/2-c.json"), r#"{"type":"halt"}"#);
+    host.make_dir(&format!("/runs/run-1/{stops}/3-d.json"));
+    let steer = r#"{"type":"steer","id":"m","ts":1,"message":"m"}"#;
+    put(host, "control/steer-requests/0-a.json", steer);
 }
 
 fn requests() -> Vec<Request> {
@@ -254,10 +251,8 @@ pub(crate) fn every_crash_of_closing_an_inbox_leaves_whole_markers_or_none() {
 /// A candidate of a revived run whose lease was released.
 fn released(host: &FaultHost) {
     under_way(host);
-    let run = run_dir(host);
-    host.unlink(&run, "process-terminal-candidate.json".as_ref()).expect("there");
     let text = r#"{"version":1,"runId":"run-1","runnerProcessInstanceId":"i","writers":{},"sessionFile":"/s","revivalLeaseToken":"t"}"#;
-    put(host, run, "process-terminal-candidate.json", text);
+    put(host, "process-terminal-candidate.json", text);
 }
 
 fn acknowledged(host: &FaultHost) {

@@ -3,26 +3,15 @@
 use std::cell::Cell;
 
 use runstore::store::atomic::{Durability, Options};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
 use runstore::store::sidecar::{Decision, PatchError, Patched, patch};
 use testkit::fault::{Crash, FaultHost, Sabotage, explore, explore_sabotaged};
 
 use crate::table;
 
 const NAME: &str = "status.json";
+const STATUS: &str = "/status.json";
 const OLD: &str = "{\n  \"state\": \"running\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
 const NEW: &str = "{\n  \"state\": \"failed\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
-
-fn put(host: &FaultHost, text: &str) {
-    let _ = host.unlink(&0, NAME.as_ref());
-    let file = host.create(&0, NAME.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
-}
-
-fn content(host: &FaultHost) -> String {
-    let read = host.read_at(&0, NAME.as_ref(), Part::All(1 << 20)).expect("there");
-    String::from_utf8(read.bytes).expect("text")
-}
 
 fn to_failed() -> Decision {
     Decision::Patch(vec![("state", "\"failed\"".to_owned())])
@@ -34,12 +23,12 @@ fn options() -> Options {
 
 #[test]
 pub(crate) fn a_patch_is_whole_or_absent_after_every_crash() {
-    let setup = |host: &FaultHost| put(host, OLD);
+    let setup = |host: &FaultHost| host.put(STATUS, OLD);
     let patched = |host: &FaultHost| {
         patch(host, &0, NAME, 1 << 20, &options(), |_| to_failed()).expect("nothing fails")
     };
     let whole_and_kept = |host: &FaultHost, crash: &Crash| {
-        let now = content(host);
+        let now = host.text(STATUS).unwrap_or_default();
         let kept = !crash.acknowledged || now == NEW;
         if (now == OLD || now == NEW) && kept { Ok(()) } else { Err(format!("it is {now}")) }
     };
@@ -55,69 +44,63 @@ pub(crate) fn a_patch_is_whole_or_absent_after_every_crash() {
     }
 }
 
-#[test]
-fn a_file_that_changes_underneath_is_read_again() {
-    let host = FaultHost::new();
-    put(&host, OLD);
+/// Changes the file once while it is patched, from 1e400 to another number.
+fn changed_once(host: &FaultHost, number: &str) {
+    host.put(STATUS, OLD);
     let times = Cell::new(0);
-    let changed = OLD.replace("1e400", "2");
-    let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| {
+    let changed = OLD.replace("1e400", number);
+    let done = patch(host, &0, NAME, 1 << 20, &options(), |_| {
         times.set(times.get() + 1);
         if times.get() == 1 {
-            put(&host, &changed);
+            host.put(STATUS, &changed);
         }
         to_failed()
     });
     assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "{done:?}");
-    assert_eq!(content(&host), NEW.replace("1e400", "2"), "the other writer's change is kept");
+    let kept = NEW.replace("1e400", number);
+    assert_eq!(host.text(STATUS), Some(kept), "the other writer's change is kept");
+}
+
+#[test]
+fn a_file_that_changes_underneath_is_read_again() {
+    changed_once(&FaultHost::new(), "2");
 }
 
 #[test]
 fn where_files_have_no_number_another_text_of_the_same_look_is_seen() {
     let host = FaultHost::new();
     host.without_numbers();
-    put(&host, OLD);
-    let times = Cell::new(0);
     // As long, and written within the same tick of the clock.
-    let changed = OLD.replace("1e400", "1e399");
-    let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| {
-        times.set(times.get() + 1);
-        if times.get() == 1 {
-            put(&host, &changed);
-        }
-        to_failed()
-    });
-    assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "{done:?}");
-    assert_eq!(content(&host), NEW.replace("1e400", "1e399"), "the other writer's change is kept");
+    changed_once(&host, "1e399");
 }
 
 #[test]
 fn a_file_that_never_rests_is_contended_and_left_alone() {
     let host = FaultHost::new();
-    put(&host, OLD);
+    host.put(STATUS, OLD);
     let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| {
-        put(&host, OLD);
+        host.put(STATUS, OLD);
         to_failed()
     });
     assert!(matches!(done, Err(PatchError::Contended(..))), "{done:?}");
-    assert_eq!(content(&host), OLD);
+    assert_eq!(host.text(STATUS).as_deref(), Some(OLD));
 }
 
 #[test]
 fn what_cannot_be_kept_is_refused() {
     for text in ["{\"a\":1,\"a\":2}", "[1]", "{\"a\":", ""] {
         let host = FaultHost::new();
-        put(&host, text);
+        host.put(STATUS, text);
         let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| to_failed());
         assert!(matches!(done, Err(PatchError::Damaged(..))), "{text}: {done:?}");
-        assert_eq!(content(&host), text, "it is left as it was");
+        assert_eq!(host.text(STATUS).as_deref(), Some(text), "it is left as it was");
     }
 }
 
 #[test]
 fn a_patch_that_changes_nothing_writes_nothing() {
     let host = FaultHost::new();
-    put(&host, NEW);
+    host.put(STATUS, NEW);
     host.begin();
     let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| to_failed()).expect("kept");
     assert_eq!(done, Patched::Kept);

@@ -1,21 +1,19 @@
 //! Slots: never two owners, never a directory without one, never frozen, and nothing acknowledged lost.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use runstore::protocol::process::{Presence, ProcessSeen};
 use runstore::protocol::slot::{SlotKind, SlotOwner, SlotVerdict};
 use runstore::protocol::{Document, Open, RunState};
-use runstore::store::host::{Host as _, Part, WriteHost as _};
+use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::slot::{
     HeldSlot, RolledBack, SlotError, SlotRequest, Source, acquire, bind, occupied, pool_name,
     reconcile, release, rollback, rollback_before_proceed, transfer,
 };
 use testkit::fault::{Crash, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
 
+use crate::sweep::every_call;
 use crate::table;
-
-const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
 
 fn request(run_id: &str) -> SlotRequest<'_> {
     let kind = SlotKind::Runner;
@@ -49,25 +47,35 @@ fn claimed(host: &FaultHost) {
     put_claim(host, text);
 }
 
-fn slot_dir(host: &FaultHost) -> Option<usize> {
-    let path = format!("/session-active-async-capacity/{}/slot-0", pool_name("S"));
-    host.open_dir(Path::new(&path)).ok()
+fn slot_path() -> String {
+    format!("{}/slot-0", pool_path())
+}
+
+fn pool_path() -> String {
+    format!("/session-active-async-capacity/{}", pool_name("S"))
+}
+
+fn slot_dir(host: &FaultHost) -> usize {
+    host.dir(&slot_path())
+}
+
+fn claim_path() -> String {
+    format!("{}/capacity.claim", slot_path())
 }
 
 fn put_claim(host: &FaultHost, text: &str) {
-    let dir = slot_dir(host).expect("held");
-    let file = host.create(&dir, "capacity.claim".as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
+    host.put(&claim_path(), text);
 }
 
 /// The record of the slot; `None` when there is no slot.
 fn owner(host: &FaultHost) -> Option<Result<SlotOwner, String>> {
-    let dir = slot_dir(host)?;
-    let read = match host.read_at(&dir, "owner.json".as_ref(), Part::All(1 << 20)) {
-        Ok(read) => read,
-        Err(e) => return Some(Err(format!("{e:?}"))),
+    if !host.has(&slot_path()) {
+        return None;
+    }
+    let Some(bytes) = host.bytes(&format!("{}/owner.json", slot_path())) else {
+        return Some(Err("there is no record".to_owned()));
     };
-    let doc = Document::from_bytes(&read.bytes).map_err(|e| e.to_string());
+    let doc = Document::from_bytes(&bytes).map_err(|e| e.to_string());
     Some(doc.and_then(|doc| SlotOwner::read(&doc).map_err(|e| e.to_string())))
 }
 
@@ -193,8 +201,7 @@ fn made(host: &FaultHost) {
 pub(crate) fn every_crash_leaves_a_slot_with_its_owner_or_none_and_never_a_frozen_one() {
     for (what, setup, operation, done, steps) in OPERATIONS {
         let seen = explore(setup, operation, invariants(done));
-        table::seen(what, &seen);
-        assert_eq!(seen.steps, steps, "{what}: the steps are those of the table");
+        table::stepped(what, &seen, steps);
     }
 }
 
@@ -229,47 +236,41 @@ pub(crate) fn a_dropped_flush_or_a_wrong_order_is_caught() {
 #[test]
 fn every_failing_effect_leaves_a_slot_that_is_ours_or_free_as_it_says() {
     for (what, setup, _, done, steps) in OPERATIONS {
-        for n in 0..steps {
-            for errno in ERRNOS {
-                let host = FaultHost::new();
-                setup(&host);
-                let before = owner(&host).is_some().then(|| take_over(&host));
-                host.begin();
-                host.fail_at(n, Injected::Errno(errno));
-                let result = match what {
-                    "slot::bind" => bind(&host, &0, &mut before.clone().expect("held"), "i", 5),
-                    "slot::transfer" => {
-                        transfer(&host, &0, &request("run-2"), &source("run-1")).map(drop)
-                    }
-                    "slot::rollback" => {
-                        rollback(&host, &0, &before.clone().expect("held")).map(drop)
-                    }
-                    "slot::rollback_before_proceed" => {
-                        let before = before.clone().expect("held");
-                        rollback_before_proceed(&host, &0, &before, "i").map(drop)
-                    }
-                    "slot::reconcile" => reconcile(&host, &0, "S", |_| RELEASE).and_then(|done| {
-                        let failed = done.failed.into_iter().next();
-                        failed.map_or(Ok(()), |(_, e)| Err(e))
-                    }),
-                    release if release.starts_with("slot::release") => {
-                        self::release(&host, &0, &before.clone().expect("held").owner).map(drop)
-                    }
-                    _ => take(&host, "run-1").map(drop),
-                };
-                let at = format!("{what}, effect {n}, errno {errno}: {result:?}");
-                let now = no_slot_without_owner(&host).expect(&at);
-                if result.is_ok() {
-                    assert!(done(now.as_ref()), "{at}: said to be done, but {now:?}");
+        let operation = |host: &FaultHost| {
+            let held = || take_over(host);
+            match what {
+                "slot::bind" => bind(host, &0, &mut held(), "i", 5),
+                "slot::transfer" => {
+                    transfer(host, &0, &request("run-2"), &source("run-1")).map(drop)
                 }
-                let tree = host.tree();
-                let litter = tree.keys().filter(|path| path.contains(".candidate-")).count();
-                assert_eq!(litter, 0, "{at}: no candidate is left");
-                if let Err(SlotError::Write(e)) = &result {
-                    assert!(e.to_string().starts_with("cannot "), "{at}: {e}");
+                "slot::rollback" => rollback(host, &0, &held()).map(drop),
+                "slot::rollback_before_proceed" => {
+                    rollback_before_proceed(host, &0, &held(), "i").map(drop)
                 }
+                "slot::reconcile" => reconcile(host, &0, "S", |_| RELEASE).and_then(|done| {
+                    let failed = done.failed.into_iter().next();
+                    failed.map_or(Ok(()), |(_, e)| Err(e))
+                }),
+                release if release.starts_with("slot::release") => {
+                    self::release(host, &0, &held_slot(host)).map(drop)
+                }
+                _ => take(host, "run-1").map(drop),
             }
-        }
+        };
+        let points = every_call(setup, operation, |host, result, fault| {
+            let at = format!("{what}, {fault:?}: {result:?}");
+            let now = no_slot_without_owner(host).expect(&at);
+            if result.is_ok() {
+                assert!(done(now.as_ref()), "{at}: said to be done, but {now:?}");
+            }
+            let tree = host.tree();
+            let litter = tree.keys().filter(|path| path.contains(".candidate-")).count();
+            assert_eq!(litter, 0, "{at}: no candidate is left");
+            if let Err(SlotError::Write(e)) = &result {
+                assert!(e.to_string().starts_with("cannot "), "{at}: {e}");
+            }
+        });
+        assert!(points >= steps * 8, "{what}: {points} points");
     }
 }
 
@@ -353,16 +354,14 @@ fn a_claim_is_taken_back_only_from_a_process_that_is_gone_here() {
         assert_eq!(result.is_ok(), let_in, "{case}: {result:?}");
         if !let_in {
             assert!(matches!(result, Err(SlotError::Claimed(_))), "{case}: {result:?}");
-            let dir = slot_dir(&host).expect("still there");
-            let claim = host.read_at(&dir, "capacity.claim".as_ref(), Part::All(1 << 20));
-            assert_eq!(claim.expect("there").bytes, text.as_bytes(), "{case}: it is left alone");
+            let claim = host.text(&claim_path());
+            assert_eq!(claim.as_deref(), Some(text), "{case}: it is left alone");
         }
     }
 }
 
 fn pool_dir(host: &FaultHost) -> usize {
-    let path = format!("/session-active-async-capacity/{}", pool_name("S"));
-    host.open_dir(Path::new(&path)).expect("made")
+    host.dir(&pool_path())
 }
 
 #[test]
@@ -393,14 +392,12 @@ fn a_claim_that_changed_hands_while_it_was_judged_is_honoured() {
     claimed(&host);
     // The first look is at ourselves, the second one at the process of the claim.
     host.interrupt_probe(1, |host| {
-        host.unlink(&slot_dir(host).expect("held"), "capacity.claim".as_ref()).expect("there");
         put_claim(host, OTHERS);
     });
     let result = release(&host, &0, &held_slot(&host));
     assert!(matches!(result, Err(SlotError::Claimed(_))), "{result:?}");
-    let dir = slot_dir(&host).expect("still there");
-    let claim = host.read_at(&dir, "capacity.claim".as_ref(), Part::All(1 << 20)).expect("there");
-    assert_eq!(claim.bytes, OTHERS.as_bytes(), "the claim of the other stays");
+    let claim = host.text(&claim_path());
+    assert_eq!(claim.as_deref(), Some(OTHERS), "the claim of the other stays");
 }
 
 #[test]
@@ -424,7 +421,7 @@ fn a_reservation_that_is_empty_yet_is_not_replaced() {
 fn a_directory_without_an_owner_is_occupied_and_left_alone() {
     let host = FaultHost::new();
     held(&host);
-    let dir = slot_dir(&host).expect("held");
+    let dir = slot_dir(&host);
     host.unlink(&dir, "owner.json".as_ref()).expect("there");
     assert!(matches!(take(&host, "b"), Err(SlotError::Full { used: 1, limit: 1 })), "occupied");
     // The rename refuses an empty directory as well: it is the reservation of somebody.

@@ -9,15 +9,13 @@ use runstore::protocol::status::StatusView;
 use runstore::protocol::{Document, RunState};
 use runstore::runner::startup::{Config, Startup, read_config};
 use runstore::store::candidate::{acknowledge_release, name_session};
-use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::lease::{self, canonical_id};
 use runstore::store::message::{self, Look, clear, say};
 use runstore::store::sidecar::PatchError;
-use testkit::child::Child;
-use testkit::fault::{Crash, Effect, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
 
-use crate::launch::{content, empty, with_launch};
-use crate::sweep::{self, every_call};
+use crate::launch::{empty, launched, put};
+use crate::sweep::{self, at, every_call, recorded};
 use crate::table;
 
 const RUN: &str = "/async-subagent-runs/run-1";
@@ -27,21 +25,13 @@ const NEW: &str = r#"{"state":"acknowledged","token":"t"}"#;
 const CANDIDATE: &str =
     r#"{"version":1,"runId":"run-1","runnerProcessInstanceId":"i","writers":{},"odd":1e400}"#;
 
-fn put(host: &FaultHost, name: &str, text: &str) {
-    let run = host.open_dir(Path::new(RUN)).expect("made");
-    let _ = host.unlink(&run, name.as_ref());
-    let file = host.create(&run, name.as_ref(), 0o600).expect("room");
-    host.write(&file, text.as_bytes()).expect("room");
-}
-
 fn run_dir(host: &FaultHost) -> usize {
-    host.open_dir(Path::new(RUN)).expect("made")
+    host.dir(RUN)
 }
 
 fn bare(host: &FaultHost) {
     empty(host);
-    let runs = host.open_dir(Path::new("/async-subagent-runs")).expect("made");
-    host.create_dir(&runs, "run-1".as_ref(), 0o700).expect("room");
+    host.make_dir(RUN);
 }
 
 fn with_old(host: &FaultHost) {
@@ -50,8 +40,7 @@ fn with_old(host: &FaultHost) {
 }
 
 fn in_run(host: &FaultHost, name: &str) -> Option<String> {
-    content(host, &format!("{RUN}/{name}"))
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    host.text(&format!("{RUN}/{name}"))
 }
 
 fn try_say(host: &FaultHost) -> Result<(), runstore::store::atomic::WriteError> {
@@ -76,14 +65,10 @@ fn cleared(host: &FaultHost) {
 
 #[test]
 pub(crate) fn a_message_is_whole_or_absent_after_the_death_of_its_process() {
-    let seen = explore(
-        with_old,
-        |host| try_say(host).expect("nothing fails here"),
-        a_message_is_old_or_new,
-    );
+    let told = |host: &FaultHost| try_say(host).expect("nothing fails here");
+    let seen = explore(with_old, told, a_message_is_old_or_new);
     assert_eq!(seen.steps, 3, "it is not flushed");
     table::seen("message::say", &seen);
-    let told = |host: &FaultHost| try_say(host).expect("nothing fails here");
     let seen = explore_sabotaged(with_old, told, a_message_is_old_or_new, Sabotage::Swap(1));
     table::caught("message::say", "it has its name before it has its bytes", &seen);
     let seen = explore(with_old, cleared, |host, crash| {
@@ -96,8 +81,7 @@ pub(crate) fn a_message_is_whole_or_absent_after_the_death_of_its_process() {
 
 fn with_config(host: &FaultHost) {
     empty(host);
-    let started = with_launch(host, false, &Child::new(77), |launch| drop(launch));
-    started.expect("nothing fails here");
+    launched(host, false);
 }
 
 fn read(host: &FaultHost) -> Config {
@@ -107,7 +91,7 @@ fn read(host: &FaultHost) -> Config {
 #[test]
 pub(crate) fn a_configuration_is_there_or_gone_after_every_crash() {
     let seen = explore(with_config, read, |host, crash| {
-        match (content(host, "/async-cfg-run-1.json"), crash.model) {
+        match (host.bytes("/async-cfg-run-1.json"), crash.model) {
             (None, _) => Ok(()),
             (Some(_), Model::Process) if crash.acknowledged => Err("the prompts stay".to_owned()),
             (Some(bytes), _) => {
@@ -170,8 +154,7 @@ pub(crate) fn the_session_in_a_candidate_is_whole_after_every_crash() {
 /// A revival that waits for its ack; its runner is another process after the crash.
 fn with_revival(host: &FaultHost) {
     empty(host);
-    let started = with_launch(host, true, &Child::new(77), |launch| drop(launch));
-    started.expect("nothing fails here");
+    launched(host, true);
     put(host, "runner-startup-ack.json", r#"{"action":"ack","token":"of another start"}"#);
 }
 
@@ -203,19 +186,6 @@ fn a_session_is_free_when_it_is_said(host: &FaultHost, crash: &Crash) -> Result<
     if silent { Err("it gave up without a word".to_owned()) } else { Ok(()) }
 }
 
-fn recorded(setup: fn(&FaultHost), operation: fn(&FaultHost)) -> Vec<Effect> {
-    let host = FaultHost::new();
-    setup(&host);
-    host.begin();
-    operation(&host);
-    host.effects()
-}
-
-fn at(effects: &[Effect], what: impl Fn(&str) -> bool) -> usize {
-    let found = effects.iter().position(|effect| what(&format!("{effect:?}")));
-    found.unwrap_or_else(|| panic!("{effects:?}"))
-}
-
 #[test]
 pub(crate) fn a_runner_that_gives_up_gives_its_session_back_first_after_every_crash() {
     let seen = explore(with_revival, given_up, a_session_is_free_when_it_is_said);
@@ -232,8 +202,7 @@ pub(crate) fn a_runner_that_gives_up_gives_its_session_back_first_after_every_cr
 /// A revival that was let in.
 fn let_in(host: &FaultHost) {
     empty(host);
-    let started = with_launch(host, true, &Child::new(77), |launch| drop(launch));
-    started.expect("nothing fails here");
+    launched(host, true);
 }
 
 fn cannot_begin(host: &FaultHost) {

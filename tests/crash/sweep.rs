@@ -1,8 +1,8 @@
 //! Every call of an operation made to fail in every way, one at a time.
 //!
 //! Theory of operation. The operation is run once without a fault to count its calls; then once for
-//! each call and each way of failing, on a fresh disk; all of it with a journal and without. What must hold after it is the caller's to say; that
-//! the fault was met is seen here.
+//! each call and each way of failing, on a fresh disk; all of it with a journal and without. What must hold
+//! after it is the caller's to say; that the fault was met is seen here.
 
 use runstore::protocol::temp_name::{TempName, TempTarget, original_of};
 use testkit::fault::{Effect, FaultHost, Injected};
@@ -19,6 +19,30 @@ pub(crate) const WAYS: [Injected; 8] = [
     Injected::Errno(4),
     Injected::ShortWrite(1),
 ];
+
+/// The error numbers among them, for what cannot be said of a [`Fault`].
+pub(crate) const ERRNOS: [i32; 7] = [28, 5, 13, 1, 16, 24, 4];
+
+/// What an operation does on the disk that `setup` makes.
+pub(crate) fn recorded(setup: impl Fn(&FaultHost), operation: impl Fn(&FaultHost)) -> Vec<Effect> {
+    let host = FaultHost::new();
+    setup(&host);
+    host.begin();
+    operation(&host);
+    host.effects()
+}
+
+/// The number of the first effect whose text is so.
+pub(crate) fn at(effects: &[Effect], what: impl Fn(&str) -> bool) -> usize {
+    let found = effects.iter().position(|effect| what(&format!("{effect:?}")));
+    found.unwrap_or_else(|| panic!("{effects:?}"))
+}
+
+/// The number of the last effect whose text is so.
+pub(crate) fn last(effects: &[Effect], what: impl Fn(&str) -> bool) -> usize {
+    let found = effects.iter().rposition(|effect| what(&format!("{effect:?}")));
+    found.unwrap_or_else(|| panic!("{effects:?}"))
+}
 
 /// One fault.
 #[derive(Debug)]
