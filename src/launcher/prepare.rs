@@ -34,7 +34,6 @@ use std::path::Path;
 use crate::protocol::config::Shape;
 use crate::protocol::error::with_causes;
 use crate::protocol::slot::SlotKind;
-use crate::protocol::startup::LauncherFailure;
 use crate::protocol::written_launch::ConfigText;
 use crate::protocol::written_startup::LaunchNote;
 use crate::protocol::written_status::FirstStatus;
@@ -218,7 +217,7 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
     fn undone(&self) -> Vec<String> {
         let (host, temp) = (self.host, self.place.temp);
         let mut left: Vec<String> = Vec::new();
-        let told = |e: &WriteError| format!("{e}: {}", e.source);
+        let told = |e: &WriteError| with_causes(e);
         let config = self.config_name();
         left.extend(message::clear(host, temp, &[&config]).iter().map(told));
         let rolled = self
@@ -323,13 +322,5 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
             Err(ProofError::Occupied(_)) if ran_ahead => Ok(true),
             Err(e) => Err(store(&e)),
         }
-    }
-}
-
-/// The words of a runner in a failure, if it said any.
-pub(super) fn words(failure: &LauncherFailure) -> Option<String> {
-    match failure {
-        LauncherFailure::Reported { text } => Some(text.clone()),
-        _ => None,
     }
 }

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use crate::protocol::error::with_causes;
 use crate::protocol::ids::RunId;
 use crate::protocol::startup::{LAUNCHER_BUDGET_MS, LauncherFailure};
 use crate::protocol::written_launch::{DescriptorText, Member, RevivalText};
@@ -234,11 +235,7 @@ impl fmt::Display for Cause {
             Self::Handshake(Why::Conversation(LauncherFailure::Reported { text })) => {
                 write!(f, "the runner gave up before it was let in: {text}")
             }
-            Self::Handshake(Why::Conversation(failure)) => {
-                write!(f, "{failure}")?;
-                let source = std::error::Error::source(failure);
-                source.map_or(Ok(()), |e| write!(f, ": {e}"))
-            }
+            Self::Handshake(Why::Conversation(failure)) => f.write_str(&with_causes(failure)),
             Self::Handshake(Why::Unsafe(what)) => {
                 write!(f, "the start-up message of the runner is not taken: it is {what}")
             }

@@ -25,7 +25,7 @@ use std::path::Path;
 use crate::protocol::account::Author;
 use crate::protocol::error::with_causes;
 use crate::protocol::lease::LeaseState;
-use crate::protocol::startup::TERMINATE_MS;
+use crate::protocol::startup::{LauncherFailure, TERMINATE_MS};
 use crate::store::host::WriteHost;
 use crate::store::process::{Exit, Life, Spawned, Terminate};
 use crate::store::run::{self, StartupFailure, StatusPlace};
@@ -33,7 +33,7 @@ use crate::store::slot::{self, RolledBack};
 use crate::store::{lease, message};
 
 use super::handshake::Why;
-use super::prepare::{Prepared, words};
+use super::prepare::Prepared;
 use super::request::{Cause, Failed};
 
 /// Pause between two looks at a process that was asked to end, in ms.
@@ -60,7 +60,9 @@ impl Ending {
         life: &Life,
     ) -> Self {
         let words = match &cause {
-            Cause::Handshake(Why::Conversation(failure)) => words(failure),
+            Cause::Handshake(Why::Conversation(LauncherFailure::Reported { text })) => {
+                Some(text.clone())
+            }
             _ => None,
         };
         let tail = message::last_words(run.host, &run.run_dir).map(|tail| tail.text);

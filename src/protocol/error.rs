@@ -69,7 +69,7 @@ pub enum DecodeError {
     },
 }
 
-/// An error with its causes, as one line.
+/// An error with its causes, down to the system's, as one line. Spec: RS-ATOM-11.
 pub fn with_causes(e: &dyn std::error::Error) -> String {
     let mut out = e.to_string();
     let mut next = e.source();

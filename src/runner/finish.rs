@@ -20,6 +20,7 @@
 //! with a status that says `running`; an end without its indexes; and without an account of writers an
 //! end that the shim accounts for. Spec: RS-STEP-07, RS-STEP-08.
 
+use crate::protocol::error::with_causes;
 use crate::protocol::written_run::RunResult;
 use crate::protocol::{RunState, Word as _, limits, written};
 use crate::store::inbox::{self, Request};
@@ -51,21 +52,20 @@ pub(super) fn finish<H: ProcessHost>(
     let (host, place) = (job.host, &job.place);
     let (run_dir, run_id) = (place.run_dir, place.run_id.as_str());
     let mut problems = Vec::new();
-    let mut note = |what: &str, e: String| problems.push(format!("{what}: {e}"));
+    let mut note = |what: &str, e: &dyn std::error::Error| {
+        problems.push(format!("{what}: {}", with_causes(e)));
+    };
     if let Err(e) = inbox::close(host, run_dir, Some(board.outcome())) {
-        note("the inbox could not be closed", e.to_string());
+        note("the inbox could not be closed", &e);
     }
     take_what_is_left(job, &mut board);
     let ended_at_ms = host.now_ms();
     let (mut state, mut error) = (board.outcome(), board.error());
-    if let Err(why) = publish(job, &board, state, error.as_deref(), ended_at_ms) {
+    if let Err(e) = publish(job, &board, state, error.as_deref(), ended_at_ms) {
         // Nobody would be told of a success that has no result (facts T-12).
-        let told = format!("the result could not be written: {why}");
-        note("the result", why);
-        if job.session_id.is_some() {
-            state = RunState::Failed;
-            error = Some(told);
-        }
+        note("the run is told as failed", &e);
+        state = RunState::Failed;
+        error = Some(with_causes(&e));
     }
     let patch = status(job, &board).state(state).ended_at_ms(ended_at_ms);
     let patch = match &error {
@@ -83,8 +83,8 @@ pub(super) fn finish<H: ProcessHost>(
         |e| e.is_capacity(),
     );
     match indexed {
-        Ok(done) => done.problems.iter().for_each(|e| note("the indexes", e.to_string())),
-        Err(e) => note("the indexes", e.to_string()),
+        Ok(done) => done.problems.iter().for_each(|e| note("the indexes", e)),
+        Err(e) => note("the indexes", &e),
     }
     let duration_ms = ended_at_ms - board.started_at_ms;
     let members =
@@ -93,19 +93,19 @@ pub(super) fn finish<H: ProcessHost>(
     let write =
         || candidate::record_writers(host, run_dir, run_id, job.instance_id, &board.writers);
     if let Err(e) = insist(job, write, is_full) {
-        note("the account of the writers", e.to_string());
+        note("the account of the writers", &e);
     }
     if let Some((id, token)) = job.lease {
         let released = match lease::release(host, place.temp, id, token) {
             Ok(Released::Free { .. }) => true,
             Ok(Released::NotOurs) => false,
             Err(e) => {
-                note("the lease", e.to_string());
+                note("the lease", &e);
                 false
             }
         };
         if let Err(e) = candidate::acknowledge_release(host, run_dir, token, released) {
-            note("the release of the lease", e.to_string());
+            note("the release of the lease", &e);
         }
     }
     // An end needs its room no more.
@@ -134,7 +134,7 @@ fn publish<H: ProcessHost>(
     state: RunState,
     error: Option<&str>,
     ended_at_ms: i64,
-) -> Result<(), String> {
+) -> Result<(), PublishError> {
     let Some(session_id) = job.session_id else { return Ok(()) };
     let (host, run_dir) = (job.host, job.place.run_dir);
     let outputs: Vec<_> =
@@ -158,7 +158,7 @@ fn publish<H: ProcessHost>(
     let (file, retry) = (format!("{}.json", job.place.run_id.as_str()), RetryPolicy::default());
     let write = || publish::publish(host, job.results, &file, &text, Some(run_dir), &retry);
     let is_full = |e: &PublishError| matches!(e, PublishError::Write(e) if e.is_capacity());
-    insist(job, write, is_full).map(drop).map_err(|e| e.to_string())
+    insist(job, write, is_full).map(drop)
 }
 
 fn is_full(e: &PatchError) -> bool {

@@ -138,6 +138,22 @@ fn a_run_whose_end_somebody_else_has_told_says_nothing_more() {
     assert!(!has_result(&host) && !candidate(&host).expect("whole").has_counts());
 }
 
+#[test]
+fn what_goes_wrong_at_the_end_of_a_run_is_told_with_the_cause_that_the_system_gave() {
+    let host = FaultHost::new();
+    let_in(&host);
+    host.put("/results/result-pending", "no directory");
+    host.put("/runs/.terminal-runs", "no directory");
+    let done = try_run(&host).expect("the end itself can be recorded");
+    let error = done.error.expect("nobody is told of a success without a result");
+    assert!(error.contains("result-pending") && error.contains("stands in its place"), "{error}");
+    assert_eq!(state(&host).expect("whole").error.as_deref(), Some(&*error));
+    assert_eq!(done.problems.len(), 2, "{:?}", done.problems);
+    for problem in &done.problems {
+        assert!(problem.contains("stands in its place"), "{problem}");
+    }
+}
+
 /// An inbox with one request of each kind, and two that break a rule.
 fn asked(host: &FaultHost) {
     under_way(host);

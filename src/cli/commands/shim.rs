@@ -11,6 +11,7 @@
 use std::io::Write as _;
 
 use runstore::observer::{self, ShimCommand, Subject};
+use runstore::protocol::error::with_causes;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::observer_record::Told;
 use runstore::store::proof::RunPlace;
@@ -84,10 +85,7 @@ fn watch(
     let (program, rest) = args.command.split_first().ok_or("there is no command")?;
     let cwd = args.cwd.as_deref();
     let command = ShimCommand { program, args: rest, cwd, env: &[] };
-    let report = observer::shim(host, &subject, &command, started).map_err(|e| {
-        let cause = std::error::Error::source(&e).map(|cause| format!(": {cause}"));
-        format!("{e}{}", cause.unwrap_or_default())
-    })?;
+    let report = observer::shim(host, &subject, &command, started).map_err(|e| with_causes(&e))?;
     if report.problems.is_empty() { Ok(()) } else { Err(report.problems.join("; ")) }
 }
 
