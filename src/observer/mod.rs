@@ -12,6 +12,7 @@
 //! observer stays so until a witness records that nobody saw the end.
 //! Spec: chapter 15, RS-OBS-*.
 
+mod launch;
 mod leftovers;
 mod shim;
 mod witness;
@@ -20,6 +21,9 @@ pub use leftovers::Leftovers;
 pub use shim::{ShimCommand, ShimError, ShimReport, shim};
 pub use witness::{WitnessError, Witnessed, witness};
 
+use std::io;
+
+use crate::protocol::process::{self, Liveness, ProcessRecord, RecordedProcess};
 use crate::protocol::status::StatusView;
 use crate::protocol::{Document, layout, limits};
 use crate::store::Host;
@@ -36,11 +40,46 @@ pub struct Subject<'a, D> {
 }
 
 /// The status of a run; `None` when there is none that can be read.
-fn status<H: Host>(host: &H, run_dir: &H::Dir) -> std::io::Result<Option<StatusView>> {
-    let part = Part::All(limits::STATUS_MAX_BYTES);
-    match host.read_at(run_dir, layout::STATUS.as_ref(), part) {
-        Ok(read) => Ok(Document::from_bytes(&read.bytes).ok().map(|doc| StatusView::read(&doc))),
+fn status<H: Host>(host: &H, run_dir: &H::Dir) -> io::Result<Option<StatusView>> {
+    read(host, run_dir, layout::STATUS, limits::STATUS_MAX_BYTES, |doc| Some(StatusView::read(doc)))
+}
+
+/// Another record of a run; `None` when there is none that can be read.
+fn record<H: Host, T>(
+    host: &H,
+    run_dir: &H::Dir,
+    name: &str,
+    meaning: impl FnOnce(&Document<'_>) -> Option<T>,
+) -> io::Result<Option<T>> {
+    read(host, run_dir, name, limits::SIDECAR_MAX_BYTES, meaning)
+}
+
+fn read<H: Host, T>(
+    host: &H,
+    run_dir: &H::Dir,
+    name: &str,
+    limit_bytes: u64,
+    meaning: impl FnOnce(&Document<'_>) -> Option<T>,
+) -> io::Result<Option<T>> {
+    match host.read_at(run_dir, name.as_ref(), Part::All(limit_bytes)) {
+        Ok(read) => Ok(Document::from_bytes(&read.bytes).ok().as_ref().and_then(meaning)),
         Err(ReadError::Io(e)) => Err(e),
         Err(_) => Ok(None),
     }
+}
+
+/// Whether a process that recorded itself at this instant lives.
+fn judge<H: Host>(host: &H, own: &ProcessRecord, at_ms: i64) -> Liveness {
+    let recorded = RecordedProcess {
+        pid: Some(own.pid),
+        host: own.host.as_deref(),
+        pid_namespace: own.pid_namespace.as_deref(),
+        identity: own.identity.clone(),
+        first_named_ms: Some(at_ms),
+        last_write_ms: Some(at_ms),
+    };
+    let unprobed = process::judge_unprobed(&recorded, host.system());
+    unprobed
+        .unwrap_or_else(|| process::judge(&recorded, &host.process(own.pid), host.system()))
+        .word
 }

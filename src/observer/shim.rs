@@ -11,22 +11,25 @@
 //! 5. sleep until the system tells that a child has ended; reap whatever ends, until it is the runner;
 //! 6. end and reap what the runner left in the session ([`leftovers`]). Before the proof: it says
 //!    that nothing is left;
-//! 7. if nothing at all is left and the runner gave no account of its writers, say so in the
+//! 7. if the launch is not decided yet, wait for its launcher ([`launch`](super::launch)). After the leftovers: nobody
+//!    needs those. Before the candidate and the proof, for which the launcher lays the ground;
+//! 8. if nothing at all is left and the runner gave no account of its writers, say so in the
 //!    candidate. Before the decision, which asks for counts (F-10), and only with an empty house: then it
 //!    is what was seen, also of a runner that was killed;
-//! 8. decide and write the proof with what follows from it ([`proof::finalise`]), again and again
+//! 9. decide and write the proof with what follows from it ([`proof::finalise`]), again and again
 //!    while the evidence cannot be looked at or there is no room, because nobody else will ever know;
-//! 9. if the end is observed and the run is not paused, release the slot. After the proof: a slot that is free while the proof
-//!    could still become `unknown` would be used twice.
+//! 10. if the end is observed and the run is not paused, release the slot. After the proof: a slot that is
+//!     free while the proof could still become `unknown` would be used twice. After a launch that failed its
+//!     launcher comes first, which may have to give the slot back to another run.
 //!
 //! What a crash leaves, step by step: after 1 nothing; after 2 a record of a dead observer; after 3 a runner
-//! that the starter never hears of and that gives up when it is not let in; after 4 and 5 a runner whose
-//! proof stays pending, until a witness attaches or records that nobody saw its end; after 6 and 7 the
-//! same, with an account of no writers that is true; after 8 a proof with a slot, which the next
+//! that the starter never hears of and that gives up when it is not let in; after 4 to 7 a runner whose
+//! proof stays pending, until a witness attaches or records that nobody saw its end; after 8 the
+//! same, with an account of no writers that is true; after 9 a proof with a slot, which the next
 //! launcher of the session releases by rule (`RS-SLOT-*`).
 //!
 //! Not promised: that descendants with a session of their own end. They are counted and told.
-//! Spec: RS-OBS-01 to RS-OBS-06, RS-OBS-09.
+//! Spec: RS-OBS-01 to RS-OBS-06, RS-OBS-09, RS-OBS-13.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -43,6 +46,7 @@ use crate::store::host::{Command, Exit, Waited};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
 use crate::store::{ProcessHost, candidate, identity, journal, observer_record, slot};
 
+use super::launch::Launch;
 use super::leftovers::{self, Leftovers};
 use super::{Subject, status};
 
@@ -142,6 +146,7 @@ pub fn shim<H: ProcessHost>(
         problems.push(format!("what the runner left could not be ended: {e}"));
         Leftovers { remaining: 1, ..Leftovers::default() }
     });
+    let mut launch = Launch::decided(host, subject);
     if reaper && leftovers.remaining == 0 {
         if let Err(e) = account_for(host, subject) {
             problems.push(e);
@@ -156,7 +161,7 @@ pub fn shim<H: ProcessHost>(
     let finalised = complete(host, subject, finalised);
     problems.extend(finalised.missing.iter().map(|(what, why)| format!("{what:?}: {why}")));
     let slot_released = finalised.proof.state == ProofState::Observed
-        && release_slot(host, subject).unwrap_or_else(|e| {
+        && release_slot(host, subject, &mut launch).unwrap_or_else(|e| {
             problems.push(e);
             false
         });
@@ -205,7 +210,7 @@ fn wait_for<H: ProcessHost>(host: &H, pid: u32) -> io::Result<Exit> {
     }
 }
 
-/// Step 7.
+/// Step 8.
 fn account_for<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Result<(), String> {
     let run_dir = subject.place.run_dir;
     let steps = status(host, run_dir).ok().flatten().map_or(1, |status| status.steps.len());
@@ -214,7 +219,7 @@ fn account_for<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Resul
         .map_err(|e| format!("the end of all processes could not be recorded: {}", with_causes(&e)))
 }
 
-/// Step 8: again while it may still succeed.
+/// Step 9: again while it may still succeed.
 fn insist<H: ProcessHost>(
     host: &H,
     mut act: impl FnMut() -> Result<Finalised, ProofError>,
@@ -251,8 +256,12 @@ fn complete<H: ProcessHost>(
     done
 }
 
-/// Step 9.
-fn release_slot<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Result<bool, String> {
+/// Step 10.
+fn release_slot<H: ProcessHost>(
+    host: &H,
+    subject: &Subject<'_, H::Dir>,
+    launch: &mut Launch<'_, H>,
+) -> Result<bool, String> {
     let failed = |why: String| format!("the slot could not be released: {why}");
     let status = status(host, subject.place.run_dir).map_err(|e| failed(e.to_string()))?;
     // Without a session there is no pool.
@@ -260,8 +269,13 @@ fn release_slot<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Resu
     // A paused run keeps its slot for the run that resumes it.
     let paused = status.known_state() == Some(RunState::Paused);
     let Some(session) = status.session_id.filter(|_| !paused) else { return Ok(false) };
-    let run_id = subject.place.run_id.as_str();
-    slot::release_of_run(host, subject.place.temp, &session, run_id, subject.instance_id)
+    let (temp, run_id) = (subject.place.temp, subject.place.run_id.as_str());
+    let held = || {
+        slot::of_runner(host, temp, &session, run_id, subject.instance_id).map(|it| it.is_some())
+    };
+    launch
+        .until_given_back(held)
+        .and_then(|()| slot::release_of_run(host, temp, &session, run_id, subject.instance_id))
         .map_err(|e| failed(with_causes(&e)))
 }
 

@@ -22,12 +22,11 @@ use crate::protocol::candidate::Candidate;
 use crate::protocol::process::{self, Liveness, RecordedProcess};
 use crate::protocol::proof::{ExitGrade, Proof, ProofState};
 use crate::protocol::status::StatusView;
-use crate::protocol::{Document, layout, limits};
-use crate::store::host::{Part, ReadError};
+use crate::protocol::{layout, limits};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
-use crate::store::{ProcessHost, identity, observer_record};
+use crate::store::{ProcessHost, observer_record};
 
-use super::{Subject, status};
+use super::{Subject, judge, record, status};
 
 /// What came of it.
 #[derive(Debug)]
@@ -99,19 +98,10 @@ pub fn witness<H: ProcessHost>(
     if let Some(state) = final_proof(host, subject)? {
         return Ok(Witnessed::Settled(state));
     }
-    if let Some(record) = observer_record::read(host, run_dir)? {
-        let pid = record.process.pid;
-        let recorded = RecordedProcess {
-            pid: Some(pid),
-            host: record.process.host.as_deref(),
-            pid_namespace: record.process.pid_namespace.as_deref(),
-            identity: record.process.identity.clone(),
-            first_named_ms: Some(record.since_ms),
-            last_write_ms: Some(record.since_ms),
-        };
-        if identity::judge(host, &recorded).word == Liveness::Live {
-            return Ok(Witnessed::Attended(pid));
-        }
+    if let Some(record) = observer_record::read(host, run_dir)?
+        && judge(host, &record.process, record.since_ms) == Liveness::Live
+    {
+        return Ok(Witnessed::Attended(record.process.pid));
     }
     let status = status(host, run_dir)?.ok_or(WitnessError::NoProcess)?;
     let recorded = recorded(&status);
@@ -182,12 +172,8 @@ fn grade<H: ProcessHost>(
     status: &StatusView,
     life: Liveness,
 ) -> io::Result<ExitGrade> {
-    let part = Part::All(limits::SIDECAR_MAX_BYTES);
-    let candidate = match host.read_at(subject.place.run_dir, layout::CANDIDATE.as_ref(), part) {
-        Ok(read) => Document::from_bytes(&read.bytes).and_then(|doc| Candidate::read(&doc)).ok(),
-        Err(ReadError::Io(e)) => return Err(e),
-        Err(_) => None,
-    };
+    let run_dir = subject.place.run_dir;
+    let candidate = record(host, run_dir, layout::CANDIDATE, |doc| Candidate::read(doc).ok())?;
     let own = candidate.filter(|candidate| candidate.instance_id == subject.instance_id);
     if own.is_some_and(|own| own.lease_release_acknowledged == Some(true)) {
         return Ok(ExitGrade::LeaseReleased);
@@ -202,13 +188,7 @@ fn final_proof<H: ProcessHost>(
     host: &H,
     subject: &Subject<'_, H::Dir>,
 ) -> io::Result<Option<ProofState>> {
-    let part = Part::All(limits::SIDECAR_MAX_BYTES);
-    let read = match host.read_at(subject.place.run_dir, layout::PROOF.as_ref(), part) {
-        Ok(read) => read,
-        Err(ReadError::Io(e)) => return Err(e),
-        Err(_) => return Ok(None),
-    };
-    let proof = Document::from_bytes(&read.bytes).and_then(|doc| Proof::read(&doc)).ok();
+    let proof = record(host, subject.place.run_dir, layout::PROOF, |doc| Proof::read(doc).ok())?;
     let is_final =
         |proof: &Proof| matches!(proof.state, ProofState::Observed | ProofState::Unknown);
     Ok(proof.filter(is_final).map(|proof| proof.state))

@@ -129,7 +129,10 @@ pub const COMPLETE_ATTEMPTS: u32 = 10;
 /// How long a witness that saw no exit waits for the real observer, which writes its proof right after
 /// the close; a full disk aside.
 pub const OBSERVER_GRACE_MS: u64 = 10_000;
-/// How often it looks meanwhile.
+/// How long an observer waits for a live launcher to decide over a runner that has ended: what a launcher
+/// may take for one state, and much more than it needs to notice an end and to record it.
+pub const LAUNCH_GRACE_MS: u64 = 10_000;
+/// How often either looks meanwhile.
 pub const OBSERVER_LOOK_MS: u64 = 100;
 
 /// How often a runner looks into its inbox (facts C-4): often enough for a person, and cheap. It is a look

@@ -356,12 +356,26 @@ pub fn release_of_run<H: WriteHost>(
     run_id: &str,
     instance_id: &str,
 ) -> Result<bool, SlotError> {
-    let owner = slot_of(host, temp, session_id, run_id)?;
-    let bound = owner.filter(|owner| owner.runner_instance_id.as_deref() == Some(instance_id));
-    match bound {
+    match of_runner(host, temp, session_id, run_id, instance_id)? {
         None => Ok(false),
         Some(owner) => release(host, temp, &owner).map(|_| true),
     }
+}
+
+/// The owner of the slot that a run holds for this runner. `None` when the run holds none, or one that
+/// another runner is bound to.
+///
+/// # Errors
+/// [`SlotError`] when a slot cannot be looked at, which may be the run's.
+pub fn of_runner<H: WriteHost>(
+    host: &H,
+    temp: &H::Dir,
+    session_id: &str,
+    run_id: &str,
+    instance_id: &str,
+) -> Result<Option<SlotOwner>, SlotError> {
+    let owner = slot_of(host, temp, session_id, run_id)?;
+    Ok(owner.filter(|owner| owner.runner_instance_id.as_deref() == Some(instance_id)))
 }
 
 /// What became of a slot that was rolled back.

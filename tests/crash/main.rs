@@ -32,3 +32,4 @@ mod states;
 mod strace;
 mod sweep;
 mod table;
+mod unlaunched;

@@ -13,6 +13,7 @@ mod peers;
 mod processes;
 mod real;
 mod running;
+mod shimmed;
 mod told;
 mod vectors;
 
