@@ -44,7 +44,7 @@ use crate::store::process::{Spawn, SpawnPlan, Spawned};
 use crate::store::proof::ProofError;
 use crate::store::retry::RetryPolicy;
 use crate::store::run::{self, RunError};
-use crate::store::slot::{self, HeldSlot, SlotRequest};
+use crate::store::slot::{self, HeldSlot, RolledBack, SlotError, SlotRequest};
 use crate::store::{directory, identity, markers, message, proof};
 
 use super::drive::Launch;
@@ -164,7 +164,7 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
         write(self.place.temp, &name, config, Durability::ProcessSafe)
     }
 
-    fn reserve(&self) -> Result<Option<HeldSlot>, slot::SlotError> {
+    fn reserve(&self) -> Result<Option<HeldSlot>, SlotError> {
         let Some((wish, session_id)) = self.request.slot.as_ref().zip(self.request.session_id)
         else {
             return Ok(None);
@@ -212,6 +212,18 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
         Refused { why, left: self.undone() }
     }
 
+    /// Gives back the slot, or says why it is still held.
+    pub(super) fn give_back_slot(&self) -> Result<(), String> {
+        let Some(held) = &self.slot else { return Ok(()) };
+        match slot::rollback_before_proceed(self.host, self.place.temp, held, &self.instance_id) {
+            Ok(RolledBack::Released { .. } | RolledBack::Restored) => Ok(()),
+            // Somebody has released it meanwhile, or taken it over: it is not ours any more.
+            Err(SlotError::Changed(_)) => Ok(()),
+            Ok(RolledBack::Bound) => Err("the slot has another runner".to_owned()),
+            Err(e) => Err(format!("the slot is still held: {}", with_causes(&e))),
+        }
+    }
+
     /// What was made, in the opposite order: the configuration holds prompts, and the note accounts for the
     /// slot until the slot is gone.
     fn undone(&self) -> Vec<String> {
@@ -220,12 +232,8 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
         let told = |e: &WriteError| with_causes(e);
         let config = self.config_name();
         left.extend(message::clear(host, temp, &[&config]).iter().map(told));
-        let rolled = self
-            .slot
-            .as_ref()
-            .map(|held| slot::rollback_before_proceed(host, temp, held, &self.instance_id));
-        if let Some(Err(e)) = rolled {
-            left.push(format!("the slot is still held: {}", with_causes(&e)));
+        if let Err(held) = self.give_back_slot() {
+            left.push(held);
             // Whoever looks for its owner needs the note.
             return left;
         }

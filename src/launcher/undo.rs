@@ -29,7 +29,6 @@ use crate::protocol::startup::{LauncherFailure, TERMINATE_MS};
 use crate::store::host::WriteHost;
 use crate::store::process::{Exit, Life, Spawned, Terminate};
 use crate::store::run::{self, StartupFailure, StatusPlace};
-use crate::store::slot::{self, RolledBack};
 use crate::store::{lease, message};
 
 use super::handshake::Why;
@@ -146,7 +145,7 @@ impl Ending {
     ) -> Failed {
         if self.ended.is_some() {
             self.give_back_lease(run);
-            self.give_back_slot(run);
+            self.left.extend(run.give_back_slot().err());
         } else {
             self.left.push(format!("process {} did not end", child.pid()));
         }
@@ -181,15 +180,6 @@ impl Ending {
         }
         if let Err(e) = lease::release(host, temp, &session.id, &owner.token) {
             self.left.push(format!("the lease of the session is still held: {}", with_causes(&e)));
-        }
-    }
-
-    fn give_back_slot<H: WriteHost>(&mut self, run: &Prepared<'_, H>) {
-        let Some(held) = &run.slot else { return };
-        match slot::rollback_before_proceed(run.host, run.place.temp, held, &run.instance_id) {
-            Ok(RolledBack::Released { .. } | RolledBack::Restored) => {}
-            Ok(RolledBack::Bound) => self.left.push("the slot has another runner".to_owned()),
-            Err(e) => self.left.push(format!("the slot is still held: {}", with_causes(&e))),
         }
     }
 }

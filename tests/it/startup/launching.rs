@@ -338,6 +338,26 @@ fn a_transferred_slot_goes_back_to_the_run_that_was_to_be_resumed() {
 }
 
 #[test]
+fn a_slot_that_somebody_else_has_released_is_not_said_to_be_held() {
+    let free = |world: &World, instance: &str| {
+        let released = slot::release_of_run(&world.host, &0, "S", "run-1", instance);
+        assert!(released.expect("readable"), "it was held");
+    };
+    let world = World::new();
+    let child = Child::new(77).ends_at_look(1, Exit::Code(1));
+    let mut launch = world.launch(Request { slot: LIMIT, ..world.revival() }, &child);
+    free(&world, launch.instance_id());
+    let (outcome, _) = lead(&world, &mut launch, || {});
+    assert_eq!(failed(outcome).left, [""; 0]);
+
+    let world = World::new();
+    let prepared = world.prepared(Request { slot: LIMIT, ..world.request() });
+    free(&world, prepared.instance_id());
+    assert_eq!(prepared.abandon(), [""; 0]);
+    assert!(!world.has("/async-subagent-runs/run-1"), "nothing is left of it");
+}
+
+#[test]
 fn the_plan_names_what_a_process_needs_and_the_steps_are_carried_unread() {
     let world = World::new();
     let mut spawner = Spawner::of(&Child::new(77));
