@@ -255,10 +255,20 @@ pub(crate) fn store_end(
         )?;
     }
     for p in problems {
-        let (text, path) = (escape(&p.text), escape(&p.path));
-        writeln!(out, "problem   {:<11} {text}  {DIM}[{}: {path}]{DIM:#}", p.severity, p.id)?;
+        let (text, source) = (escape(&p.text), source(p));
+        writeln!(out, "problem   {:<11} {text}  {DIM}[{source}]{DIM:#}", p.severity)?;
     }
     Ok(())
+}
+
+/// A problem of a store as talk beside an answer.
+pub(crate) fn problem(p: &ProblemReport) -> String {
+    format!("{}: {} [{}]", p.severity, escape(&p.text), source(p))
+}
+
+/// The word that explains a problem, and where it is.
+fn source(p: &ProblemReport) -> String {
+    if p.path.is_empty() { p.id.to_owned() } else { format!("{}: {}", p.id, escape(&p.path)) }
 }
 
 /// The last line: how many of each.
@@ -269,7 +279,8 @@ pub(crate) fn summary(out: &mut impl Write, summary: &Summary) -> io::Result<()>
     let runs = if summary.total == 1 { "run" } else { "runs" };
     write!(out, "{} {runs}{what}", summary.total)?;
     if summary.temp_files > 0 {
-        write!(out, "; {} leftover temp files", summary.temp_files)?;
+        let files = if summary.temp_files == 1 { "file" } else { "files" };
+        write!(out, "; {} leftover temp {files}", summary.temp_files)?;
     }
     if summary.lock_litter > 0 {
         write!(out, "; {} tombstones of locks", summary.lock_litter)?;

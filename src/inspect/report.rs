@@ -439,9 +439,13 @@ impl SlotReport {
         let reason = match &slot.owner {
             FileFact::Present(..) => "its run has no directory here".to_owned(),
             FileFact::Absent => "no owner record: occupied until a person removes it".to_owned(),
-            FileFact::Unsafe(what) => format!("its owner record is {what}"),
+            FileFact::Unsafe(what) => {
+                format!("its owner record is {what}: occupied until a person removes it")
+            }
             FileFact::Unreadable(why) => format!("its owner record cannot be read: {why}"),
-            FileFact::Damaged(error, _) => format!("its owner record is damaged: {error}"),
+            FileFact::Damaged(error, _) => {
+                format!("its owner record is damaged: {error}; occupied until a person removes it")
+            }
         };
         Self {
             path: slot.path.clone(),

@@ -11,6 +11,7 @@ mod arbitrary;
 mod arbitrary_patch;
 mod ask;
 mod cases;
+mod cli_errors;
 mod cli_text;
 mod directories;
 mod exit_codes;

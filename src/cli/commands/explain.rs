@@ -8,6 +8,13 @@ use crate::cli::args::{ExplainArgs, Format};
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
 
+/// Up to the first end of a sentence that is not part of something quoted.
+fn first_sentence(text: &str) -> &str {
+    let is_outside = |at: &usize| text[..*at].matches('`').count().is_multiple_of(2);
+    let end = text.match_indices(". ").map(|(at, _)| at).find(is_outside);
+    end.map_or(text, |at| &text[..=at])
+}
+
 /// Answers.
 pub(crate) fn run(args: &ExplainArgs, output: &mut Output) -> Result<Code, Failure> {
     let found = match &args.id {
@@ -40,7 +47,7 @@ pub(crate) fn run(args: &ExplainArgs, output: &mut Output) -> Result<Code, Failu
         }
         Format::Text if args.id.is_none() => {
             for e in &found {
-                let first = e.meaning.split_inclusive(". ").next().unwrap_or_default().trim_end();
+                let first = first_sentence(&e.meaning);
                 writeln!(out, "{:<8} {:<20} {first}", e.kind, e.id)?;
             }
         }

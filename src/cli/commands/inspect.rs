@@ -141,7 +141,8 @@ fn split_targets(
     args: &InspectArgs,
 ) -> Result<(Vec<PathBuf>, Vec<String>), Failure> {
     if args.targets.is_empty() {
-        return Ok((super::default_paths(host, args.common.root.as_ref())?, Vec::new()));
+        let hint = "name a store: runstore inspect PATH";
+        return Ok((super::default_paths(host, args.common.root.as_ref(), hint)?, Vec::new()));
     }
     let (mut paths, mut ids) = (Vec::new(), Vec::new());
     for target in &args.targets {
@@ -167,10 +168,7 @@ fn one_run(
 ) -> Result<(), Failure> {
     let mut inspection = Inspection::new(store, Depth::Full);
     let Some((_, report)) = inspection.one(root, name, None) else {
-        return Err(Failure::user(
-            Code::NOT_FOUND,
-            format!("there is nothing at {}", path.display()),
-        ));
+        return Err(super::no_run_at(store.host(), path));
     };
     let run_id = report.run_id.clone();
     let _ = answer.take(report, store.host());
@@ -227,7 +225,9 @@ fn by_id(
     scope: &mut Scope,
     answer: &mut Answer<'_>,
 ) -> Result<(), Failure> {
-    let roots = super::default_paths(host, args.common.root.as_ref())?;
+    let root = args.common.root.as_ref();
+    let hint = format!("say which store it is in: runstore inspect {} --root STORE", ids.join(" "));
+    let roots = super::default_paths(host, root, &hint)?;
     let mut missing: Vec<&String> = ids.iter().collect();
     for root in &roots {
         scope.paths.push(host.absolute(root).to_string_lossy().into_owned());
@@ -263,10 +263,11 @@ fn by_id(
         }
     }
     if let Some(id) = missing.first() {
+        let named = root.map(|root| format!(" {}", root.display()));
         let places: Vec<_> = roots.iter().map(|r| r.to_string_lossy().into_owned()).collect();
         return Err(Failure::user(Code::NOT_FOUND, format!("no run with the id '{id}'"))
             .because(format!("looked in {}", places.join(", ")))
-            .hint("runstore list --all shows every run"));
+            .hint(format!("runstore list --all{} shows every run", named.unwrap_or_default())));
     }
     Ok(())
 }
@@ -321,8 +322,7 @@ fn finish(answer: Answer<'_>, scope: Scope, verbose: bool) -> Result<Code, Failu
         Format::Jsonl => {
             // The answer is one report a line; what is wrong with the store itself is talk.
             for problem in &problems {
-                let line = format!("{}: {} [{}]", problem.severity, problem.text, problem.path);
-                output.talk(&render::escape(&line));
+                output.talk(&render::problem(problem));
             }
         }
         Format::Json => {

@@ -118,7 +118,10 @@ impl Rows<'_> {
 pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure> {
     let host = super::host(&args.common);
     let paths = match args.targets.as_slice() {
-        [] => super::default_paths(&host, args.common.root.as_ref())?,
+        [] => {
+            let hint = "name a store: runstore list PATH";
+            super::default_paths(&host, args.common.root.as_ref(), hint)?
+        }
         named => named.to_vec(),
     };
     let limit = args.limit.unwrap_or(if args.all { usize::MAX } else { DEFAULT_LIMIT });
@@ -144,9 +147,10 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
         }
         match super::open(&host, path, &args.common)? {
             Opened::Run(store, root, name) => {
-                if let Some((_, report)) = style.inspection(&store).one(root, &name, None) {
-                    let _ = rows.take(style.row(report), &style);
-                }
+                let Some((_, report)) = style.inspection(&store).one(root, &name, None) else {
+                    return Err(super::no_run_at(&host, path));
+                };
+                let _ = rows.take(style.row(report), &style);
             }
             Opened::Store(store) => {
                 problems.extend(store.problems.iter().map(ProblemReport::new));
@@ -201,8 +205,7 @@ fn finish(
     let Rows { output, summary, kept, mut code, .. } = rows;
     for problem in problems {
         code = code.worse(Code::of_problem(problem));
-        let line = format!("{}: {} [{}]", problem.severity, problem.text, problem.path);
-        output.talk(&render::escape(&line));
+        output.talk(&render::problem(problem));
     }
     match args.common.format {
         Format::Json => {

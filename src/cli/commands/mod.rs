@@ -26,10 +26,12 @@ pub(crate) fn host(common: &CommonArgs) -> RealHost {
     }
 }
 
-/// The paths to look at when none was named: the root, else the default roots that exist.
+/// The paths to look at when none was named: the root, else the default roots that exist. `hint` says what
+/// else to ask where there is none.
 pub(crate) fn default_paths(
     host: &RealHost,
     root: Option<&PathBuf>,
+    hint: &str,
 ) -> Result<Vec<PathBuf>, Failure> {
     if let Some(root) = root {
         return Ok(vec![root.clone()]);
@@ -40,9 +42,23 @@ pub(crate) fn default_paths(
         let places: Vec<_> = roots.iter().map(|r| r.path.to_string_lossy().into_owned()).collect();
         return Err(Failure::user(Code::NOT_FOUND, "this user has no run store")
             .because(format!("none of these is a directory: {}", places.join(", ")))
-            .hint("name a store: runstore inspect PATH"));
+            .hint(hint));
     }
     Ok(there)
+}
+
+/// Says that a path which was opened holds nothing that could be a run.
+/// Spec: RS-DIAG-32.
+pub(crate) fn no_run_at(host: &RealHost, path: &Path) -> Failure {
+    let shown = path.display();
+    if host.absolute(path).file_name().is_none() {
+        return Failure::user(
+            Code::USAGE,
+            format!("{shown} has no name, so it is no run directory"),
+        )
+        .hint("name a run directory, a runs root or a store");
+    }
+    Failure::user(Code::NOT_FOUND, format!("there is nothing at {shown}"))
 }
 
 /// Opens a path, or says why not.

@@ -72,9 +72,10 @@ fn watch(
     started: &mut dyn FnMut(&runstore::protocol::process::ProcessRecord),
 ) -> Result<(), String> {
     let dir = host.absolute(&args.run_dir);
-    let parent = dir.parent().ok_or("the run directory has no parent")?;
-    let name = dir.file_name().ok_or("the run directory has no name")?;
-    let run_id = RunId::parse(&name.to_string_lossy()).map_err(|e| e.to_string())?;
+    let no_run = |why: &str| format!("{} is no run directory: {why}", dir.display());
+    let named = dir.parent().zip(dir.file_name());
+    let (parent, name) = named.ok_or_else(|| no_run("it has no name"))?;
+    let run_id = RunId::parse(&name.to_string_lossy()).map_err(|e| no_run(&with_causes(&e)))?;
     let open = |path| host.open_dir(path).map_err(|e| format!("{}: {e}", path.display()));
     let (temp, runs_root) = (open(&args.root)?, open(parent)?);
     let run_dir = host
