@@ -63,10 +63,11 @@ macro_rules! tests {
 }
 
 /// Functions that take a writing host and are no operation on the disk, with the reason.
-const NO_OPERATION: [(&str, &str); 3] = [
+const NO_OPERATION: [(&str, &str); 4] = [
     ("identity::instance_id", "it draws chance"),
     ("retry::from_env", "it reads a variable"),
     ("retry::run", "it calls what it is given, and waits"),
+    ("slot::of_runner", "it looks only; its errors tell the free room of a disk"),
 ];
 
 #[test]

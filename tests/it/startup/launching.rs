@@ -347,7 +347,7 @@ fn a_slot_that_somebody_else_has_released_is_not_said_to_be_held() {
     let child = Child::new(77).ends_at_look(1, Exit::Code(1));
     let mut launch = world.launch(Request { slot: LIMIT, ..world.revival() }, &child);
     free(&world, launch.instance_id());
-    let (outcome, _) = lead(&world, &mut launch, || {});
+    let (outcome, _) = lead(&world.host, &mut launch, || {});
     assert_eq!(failed(outcome).left, [""; 0]);
 
     let world = World::new();
