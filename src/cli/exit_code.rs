@@ -21,7 +21,11 @@ impl Code {
     pub(crate) const UNDETERMINED: Self = Self(5);
     /// A newer version, refused.
     pub(crate) const NEWER: Self = Self(6);
+    /// Somebody else has it, or the time was over.
+    pub(crate) const CONTENDED: Self = Self(7);
     /// Damaged or unsafe records met.
+    /// The run did not start.
+    pub(crate) const START_FAILED: Self = Self(9);
     pub(crate) const DAMAGED: Self = Self(8);
     /// An error of this program.
     pub(crate) const INTERNAL: Self = Self(70);

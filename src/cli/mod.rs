@@ -37,7 +37,11 @@ pub(crate) fn main() -> ExitCode {
         Command::Roots(a) => commands::roots::run(a, &mut output),
         Command::Explain(a) => commands::explain::run(a, &mut output),
         #[cfg(unix)]
+        Command::Run(a) => commands::run::run(a, &mut output),
+        #[cfg(unix)]
         Command::Shim(a) => commands::shim::run(a),
+        #[cfg(unix)]
+        Command::Runner(a) => commands::runner::run(a),
     };
     let result = result.and_then(|code| output.finish().map(|()| code));
     let code = match result {

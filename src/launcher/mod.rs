@@ -32,9 +32,11 @@ mod drive;
 pub mod handshake;
 pub mod prepare;
 pub mod request;
+mod shims;
 mod undo;
 
 pub use drive::{Launch, Poll};
 pub use handshake::Confirm;
 pub use prepare::{Prepared, prepare};
 pub use request::{Cause, Failed, Outcome, Place, Refusal, Refused, Request, SlotWish, Started};
+pub use shims::Shims;

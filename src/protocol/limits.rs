@@ -134,6 +134,9 @@ pub const OBSERVER_GRACE_MS: u64 = 10_000;
 pub const LAUNCH_GRACE_MS: u64 = 10_000;
 /// How often either looks meanwhile.
 pub const OBSERVER_LOOK_MS: u64 = 100;
+/// How long a launcher waits for a shim to say who the runner is: two starts of a small program and one file,
+/// so this is over only where something hangs.
+pub const SHIM_START_MS: u64 = 10_000;
 
 /// How often a runner looks into its inbox (facts C-4): often enough for a person, and cheap. It is a look
 /// because a user has few watches, and the end of a step wakes it anyway.

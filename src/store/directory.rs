@@ -10,7 +10,7 @@
 //! 5. in [`create_durable`], flush the parent, if it was made here.
 //!
 //! [`open_root`] opens the directory that everything else is relative to, and refuses one that others
-//! control.
+//! control; [`create_root`] makes it first.
 //!
 //! [`create_path`] does this for one component after the other. Each parent is flushed before the
 //! next component is made, so that after a power cut a directory that is there can be reached.
@@ -27,6 +27,7 @@
 use std::io;
 use std::path::Path;
 
+use crate::protocol::error::with_causes;
 use crate::protocol::limits;
 
 use super::atomic::{DIR_MODE, Step, WriteError};
@@ -68,6 +69,37 @@ pub fn open_root<H: Host>(host: &H, path: &Path) -> io::Result<H::Dir> {
         ));
     }
     Ok(dir)
+}
+
+/// [`open_root`], after what is missing of the path was made: each level with mode 0700, and durable before
+/// the next. Spec: RS-ATOM-12.
+///
+/// # Errors
+/// As [`open_root`], and when a level cannot be made.
+pub fn create_root<H: WriteHost>(host: &H, path: &Path) -> io::Result<H::Dir> {
+    let path = host.absolute(path);
+    let mut there: &Path = &path;
+    let mut missing = Vec::new();
+    // The longest part that is there. Links in it are the user's own way of naming the place.
+    while let Err(e) = host.stat(there) {
+        let (Some(parent), Some(name)) = (there.parent(), there.file_name()) else { return Err(e) };
+        if e.kind() != io::ErrorKind::NotFound {
+            return Err(e);
+        }
+        let name = name.to_str().ok_or_else(|| {
+            let why = "a directory that is to be made needs a name that is text; make it yourself";
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        missing.push(name);
+        there = parent;
+    }
+    if !missing.is_empty() {
+        missing.reverse();
+        let top = host.open_dir(there)?;
+        create_path(host, &top, &missing, &RetryPolicy::default())
+            .map_err(|e| io::Error::new(e.source.kind(), with_causes(&e)))?;
+    }
+    open_root(host, &path)
 }
 
 /// Whether a directory was made here.

@@ -1,6 +1,6 @@
 //! Who observes a run: the record that an observer of this library leaves beside it.
 //!
-//! Ordered steps of [`write`]: those of a replacement at the level ordered. Before the runner is started: a
+//! Ordered steps of [`write()`]: those of a replacement at the level ordered. Before the runner is started: a
 //! runner whose observer nobody knows of would look like one without an observer.
 //!
 //! A crash leaves no record or a whole one, of a process that is gone in either case. Spec: RS-OBS-03.

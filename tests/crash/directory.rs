@@ -2,7 +2,7 @@
 
 use runstore::store::atomic::{Durability, Options, Step, replace};
 use runstore::store::directory::{
-    Made, create, create_durable, create_new, create_path, open_path, remove_if_empty,
+    Made, create, create_durable, create_new, create_path, create_root, open_path, remove_if_empty,
 };
 use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::retry::RetryPolicy;
@@ -36,6 +36,35 @@ pub(crate) fn a_durable_file_in_new_directories_is_reached_after_every_crash() {
     table::seen("directory::create_path and atomic::replace", &seen);
     assert_eq!(seen.steps, 11, "make and flush three times, then the five steps of a replace");
     assert!(seen.states >= 39, "{} states", seen.states);
+    let root = "/new/store";
+    let in_new_root = |host: &FaultHost| {
+        let dir = create_root(host, root.as_ref()).expect("nothing fails here");
+        let options = Options::new(Durability::Durable);
+        replace(host, &dir, FILE, b"{}", &options).expect("nothing fails here");
+    };
+    let is_reached = |host: &FaultHost, crash: &Crash| {
+        let reached = host.has(&format!("{root}/{FILE}"));
+        if reached || !crash.acknowledged {
+            Ok(())
+        } else {
+            Err("the file is not reached".to_owned())
+        }
+    };
+    let seen = explore(|_| {}, in_new_root, is_reached);
+    table::seen("directory::create_root and atomic::replace", &seen);
+    assert_eq!(seen.steps, 9, "make and flush twice, then the five steps of a replace");
+}
+
+#[test]
+fn a_root_is_made_once_and_what_stands_in_its_way_is_named() {
+    let host = FaultHost::new();
+    create_root(&host, "/a/b".as_ref()).expect("made");
+    host.begin();
+    create_root(&host, "/a/b".as_ref()).expect("there");
+    assert_eq!(host.calls(), 0, "nothing is made twice");
+    host.put("/a/file", "");
+    let error = create_root(&host, "/a/file/store".as_ref()).expect_err("no directory");
+    assert_eq!(error.kind(), std::io::ErrorKind::NotADirectory, "{error}");
 }
 
 #[test]

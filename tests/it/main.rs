@@ -28,6 +28,7 @@ mod race;
 mod read_only;
 mod reserve;
 mod run_record;
+mod run_verb;
 mod runner;
 mod schemas;
 mod shim;

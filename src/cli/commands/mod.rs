@@ -1,9 +1,15 @@
 //! One file per verb, and what several of them need.
 
 pub(crate) mod explain;
+#[cfg(unix)]
+pub(crate) mod follow;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod roots;
+#[cfg(unix)]
+pub(crate) mod run;
+#[cfg(unix)]
+pub(crate) mod runner;
 #[cfg(unix)]
 pub(crate) mod shim;
 

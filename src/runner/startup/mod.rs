@@ -73,6 +73,8 @@ pub enum StartupError {
     /// Session and token could not be named in the candidate. The run was let in, so this is recorded as a
     /// failure of it.
     Candidate(PatchError),
+    /// The runner itself found that it cannot do what the configuration asks for.
+    Refused(String),
 }
 
 impl fmt::Display for StartupError {
@@ -87,6 +89,7 @@ impl fmt::Display for StartupError {
             Self::Unsafe { name, what } => write!(f, "{name} is not taken: it is {what}"),
             Self::Write(_) => f.write_str("the launcher could not be told"),
             Self::Candidate(_) => f.write_str("the session could not be named in the candidate"),
+            Self::Refused(why) => f.write_str(why),
         }
     }
 }
@@ -99,7 +102,7 @@ impl std::error::Error for StartupError {
             Self::Conversation(e) => e.source(),
             Self::Write(e) => Some(e),
             Self::Candidate(e) => Some(e),
-            Self::Settled | Self::Unsafe { .. } => None,
+            Self::Settled | Self::Unsafe { .. } | Self::Refused(_) => None,
         }
     }
 }
@@ -230,6 +233,12 @@ impl<'a, H: WriteHost> Startup<'a, H> {
                 return Err(self.failed(StartupError::Write(e)));
             }
         }
+    }
+
+    /// Gives the start-up up, because the runner cannot do what the configuration asks for: the launcher is
+    /// told so, and no lease is held. Before it is let in it may say so at any time.
+    pub fn refuse(mut self, why: &str) -> StartupError {
+        self.failed(StartupError::Refused(why.to_owned()))
     }
 
     /// Waits until the runner is let in, and commits. `pause` returns when something may have changed, at the

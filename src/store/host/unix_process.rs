@@ -127,12 +127,20 @@ impl RealHost {
     /// Spec: RS-OBS-02.
     #[expect(clippy::disallowed_methods, reason = "this is the host: the one home of processes")]
     pub fn become_alone(&self, args: &[std::ffi::OsString]) -> io::Error {
-        let program = match std::env::current_exe() {
+        let program = match self.own_program() {
             Ok(program) => program,
             Err(e) => return e,
         };
         close_fds::CloseFdsBuilder::new().cloexecfrom(3);
         std::process::Command::new(program).args(args).exec()
+    }
+
+    /// The path of this program.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn own_program(&self) -> io::Result<std::path::PathBuf> {
+        std::env::current_exe()
     }
 
     /// Gives up the three standard descriptors, so that nobody waits for their end.
