@@ -8,7 +8,7 @@
 //! * whoever knows how the writers ended puts their records in: the runner as its last act but the release
 //!   of its lease ([`record_writers`]), or an observer that has seen with its own eyes that nothing the
 //!   runner started is left ([`record_no_writers`]);
-//! * a launch that failed says that there was no writer ([`record_failed_start`]);
+//! * a launch that failed says that there was no writer (`record_failed_start`);
 //! * after a runner gave its lease back it says so ([`acknowledge_release`]), and only then: an
 //!   acknowledgement beside a lease that is still there would free a session that is written to.
 //!

@@ -20,7 +20,7 @@
 //!
 //! Removals are not flushed here: a marker that a power cut brings back is a hint about a run whose status
 //! says otherwise, and a listing takes it away (`RS-INDEX-05`). Only what follows from a proof is
-//! ([`release_for_good`]). Alias directories are removed by
+//! (`release_for_good`). Alias directories are removed by
 //! whoever finds them empty; a writer whose alias directory vanishes makes it again.
 //!
 //! Not promised: that the marker of a run and its status agree at every moment. The caller writes the
