@@ -138,6 +138,9 @@ pub const OBSERVER_LOOK_MS: u64 = 100;
 /// so this is over only where something hangs.
 pub const SHIM_START_MS: u64 = 10_000;
 
+/// How long a replacement may take before its temp file counts as left over, its retries included.
+pub const REPLACEMENT_MS: i64 = 10_000;
+
 /// How often a runner looks into its inbox (facts C-4): often enough for a person, and cheap. It is a look
 /// because a user has few watches, and the end of a step wakes it anyway.
 pub const CONTROL_POLL_MS: i64 = 250;

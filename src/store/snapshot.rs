@@ -23,7 +23,7 @@ use crate::protocol::config::RunnerConfig;
 use crate::protocol::event::{self, EventSummary};
 use crate::protocol::evidence::{FileFact, RunEvidence, StderrTail, TempFacts};
 use crate::protocol::layout::{self, RunEntry};
-use crate::protocol::process::{Liveness, RecordedProcess};
+use crate::protocol::process::{Liveness, Presence, RecordedProcess};
 use crate::protocol::proof::{Proof, ProofState};
 use crate::protocol::result::{ResultPlace, ResultView};
 use crate::protocol::startup::{ControlMessage, StartupMessage};
@@ -549,6 +549,20 @@ pub(super) fn stderr_tail<H: Host>(
 /// How many leftovers are looked at one by one; the rest is only counted.
 const TEMPS_LOOKED_AT: usize = 256;
 
+/// Whether a replacement may still be completed: it was begun a moment ago, and a process has the number of
+/// its writer. The number may be another's by now; then the file is left over a moment later.
+/// Spec: RS-FLAG-22.
+fn is_under_way<H: Host>(host: &H, temp: &TempName, now_ms: i64) -> bool {
+    let (Some(pid), Some(at_ms)) = (temp.pid.and_then(|pid| i64::try_from(pid).ok()), temp.at_ms)
+    else {
+        return false;
+    };
+    let is_fresh = (0..=limits::REPLACEMENT_MS).contains(&now_ms.saturating_sub(at_ms));
+    is_fresh
+        && (1..=i64::from(i32::MAX)).contains(&pid)
+        && host.process(pid).presence == Presence::Present
+}
+
 fn temp_facts<H: Host>(
     host: &H,
     dir: &H::Dir,
@@ -556,15 +570,22 @@ fn temp_facts<H: Host>(
     listing: &Listing,
     owner: ExpectedOwner,
 ) -> TempFacts {
-    let mut facts = TempFacts { count: listing.temps.len() as u64, ..TempFacts::default() };
-    for (name, _) in listing.temps.iter().take(TEMPS_LOOKED_AT) {
+    // Of many the first are asked; so many are under way nowhere.
+    let temps: Vec<_> = listing
+        .temps
+        .iter()
+        .enumerate()
+        .filter(|(i, (_, temp))| *i >= TEMPS_LOOKED_AT || !is_under_way(host, temp, e.now_ms))
+        .map(|(_, temp)| temp)
+        .collect();
+    let mut facts = TempFacts { count: temps.len() as u64, ..TempFacts::default() };
+    for (name, _) in temps.iter().take(TEMPS_LOOKED_AT) {
         facts.measured += 1;
         facts.bytes += host.stat_at(dir, OsStr::new(name)).map_or(0, |s| s.bytes);
     }
     let written = e.status.value().and_then(StatusView::last_write_ms);
-    let mut newer: Vec<_> = listing
-        .temps
-        .iter()
+    let mut newer: Vec<_> = temps
+        .into_iter()
         .filter(|(_, temp)| {
             [layout::STATUS, layout::PROOF, layout::CANDIDATE].iter().any(|t| temp.target.is(t))
         })

@@ -232,3 +232,14 @@ fn roots_are_those_of_the_environment() {
     assert_harmless("roots", &lines.stdout);
     assert_eq!(lines.code, 0, "where stores would be is always known");
 }
+
+#[test]
+fn a_record_that_cannot_be_read_claims_nothing_of_a_process() {
+    let store = Store::new();
+    let torn = store.run("torn").file("status.json", "{").path().to_owned();
+    let linked = store.run("linked").link("status.json", "x").path().to_owned();
+    for path in [torn, linked] {
+        let text = ask::run(&["inspect", utf8(&path)]).text();
+        assert!(!text.contains("names no process"), "nothing was read: {text}");
+    }
+}

@@ -336,3 +336,25 @@ fn force_reuse() -> (Live, Identity) {
     }
     panic!("no pid was reused in 100 attempts");
 }
+
+// RS-FLAG-16, RS-FLAG-22.
+#[test]
+fn a_replacement_of_a_live_writer_is_under_way_for_a_while_and_then_left_over() {
+    let now = now_ms();
+    let own = std::process::id();
+    let gone = {
+        let mut ended = Live::start();
+        ended.kill();
+        ended.pid()
+    };
+    for (pid, at_ms, is_left) in [(own, now, false), (own, now - 11_000, true), (gone, now, true)] {
+        let (store, path) = store_of(&records::running("run-1", own, now - 20_000));
+        let name = format!(".status.json.{pid}.{at_ms}.0fhzkqtufz1ca.tmp");
+        std::fs::write(path.join(&name), r#"{"runId":"run-1","state":"running"}"#).expect("room");
+        let answer = ask::inspect(&path);
+        let flags = answer.runs()[0]["flags"].as_array().expect("flags").clone();
+        let at = format!("{name}: {flags:?} in {}", store.root().display());
+        assert_eq!(flags.contains(&json!("temp-litter")), is_left, "{at}");
+        assert_eq!(flags.contains(&json!("unpublished-write")), is_left, "{at}");
+    }
+}

@@ -112,7 +112,7 @@ fn a_request_that_a_runner_would_drop_is_counted_and_named() {
     run.json("control/steer-requests/1795972934289-YQ.json", &steer);
 
     let text = finding(&report(&store, "asked"), "control-pending").expect("three requests");
-    assert!(text.contains("3 control request(s)"), "{text}");
+    assert!(text.contains("3 control requests"), "{text}");
     assert!(text.contains("would drop 1 of them") && text.contains("targetIndex"), "{text}");
     assert!(!text.contains("secret") && !text.contains("closed"), "{text}");
 

@@ -225,7 +225,8 @@ fn finish(
                 .map_or(String::new(), |s| format!(" of session {}", render::escape(s)));
             let more =
                 if args.all { "" } else { " (from the indexes; --all reads every directory)" };
-            output.talk(&format!("{} run(s){scope}{more}", summary.total));
+            let runs = if summary.total == 1 { "run" } else { "runs" };
+            output.talk(&format!("{} {runs}{scope}{more}", summary.total));
         }
         Format::Jsonl => {}
     }

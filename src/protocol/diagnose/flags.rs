@@ -141,7 +141,10 @@ fn from_process(e: &RunEvidence, notes: &mut Notes) {
         Liveness::NotRecorded => Grade::Claimed,
         _ => Grade::Inferred,
     };
-    notes.say(grade, &e.life.why, None, Some(e.now_ms));
+    // Where no record could be read nothing claims that it names no process.
+    if e.life.word != Liveness::NotRecorded || e.status.value().is_some() {
+        notes.say(grade, &e.life.why, None, Some(e.now_ms));
+    }
     if let Some(life) = &e.startup_life {
         let file = Some("runner-startup.json");
         notes.say(Grade::Observed, &life.why, file, Some(e.now_ms));
@@ -371,7 +374,8 @@ fn from_events(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     }
     if log.status_write_failed > 0 {
         let n = log.status_write_failed;
-        let text = format!("{n} status write(s) failed: the status is behind the log");
+        let writes = if n == 1 { "write" } else { "writes" };
+        let text = format!("{n} status {writes} failed: the status is behind the log");
         notes.find(&finding::STATUS_WRITES_LOST, text, FILE);
     }
     if !matches!(ruling.verdict, Verdict::Finished | Verdict::Running) {
@@ -404,7 +408,8 @@ fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
         } else {
             String::new()
         };
-        let text = format!("{} leftover temp file(s), {} bytes{some}", e.temp.count, e.temp.bytes);
+        let files = if e.temp.count == 1 { "file" } else { "files" };
+        let text = format!("{} leftover temp {files}, {} bytes{some}", e.temp.count, e.temp.bytes);
         notes.find(&finding::TEMP_LITTER, text, None);
     }
     for name in e.temp.newer_than_target.iter().take(5) {
@@ -431,7 +436,8 @@ fn from_leftovers(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
             let n = e.control.invalid.len();
             format!("; a runner would drop {n} of them unread, first {file}: {why}")
         });
-        let text = format!("{n} control request(s) unread{age}{nobody}{closed}{dropped}");
+        let requests = if n == 1 { "request" } else { "requests" };
+        let text = format!("{n} control {requests} unread{age}{nobody}{closed}{dropped}");
         notes.find(&finding::CONTROL_PENDING, text, e.control.pending.first().map(String::as_str));
     }
     if e.truncated {

@@ -135,9 +135,10 @@ fn rule_active(e: &RunEvidence, s: &StatusView, state: RunState) -> Ruling {
     }
     if !e.pid_shared_with.is_empty() {
         let because = format!(
-            "pid {} is recorded by {} other active run(s): it is a host's, and says nothing of this run",
+            "pid {} is recorded by {} other active {}: it is a host's, and says nothing of this run",
             s.pid.unwrap_or_default(),
-            e.pid_shared_with.len()
+            e.pid_shared_with.len(),
+            if e.pid_shared_with.len() == 1 { "run" } else { "runs" },
         );
         return Ruling::new(Verdict::RunningUnverified, because);
     }
