@@ -138,6 +138,9 @@ pub const OBSERVER_LOOK_MS: u64 = 100;
 /// so this is over only where something hangs.
 pub const SHIM_START_MS: u64 = 10_000;
 
+/// Most run directories of a root of which a short list asks which changed last: about a ms.
+pub const LIST_DIRECTORIES: usize = 1_000;
+
 /// How long a replacement may take before its temp file counts as left over, its retries included.
 pub const REPLACEMENT_MS: i64 = 10_000;
 

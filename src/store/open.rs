@@ -539,6 +539,33 @@ impl<H: Host> RunsRoot<H> {
         })
     }
 
+    /// Names with a report, those that changed last first: at most so many, and whether there are more. The
+    /// directory of a run changes whenever a file in it is replaced. Of more than
+    /// [`LIST_DIRECTORIES`](limits::LIST_DIRECTORIES) names none is looked at, so that a store of any size
+    /// answers at once.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn newest_names(&self, host: &H, most: usize) -> io::Result<(Vec<OsString>, bool)> {
+        let mut names = Vec::new();
+        self.each_name(host, &mut |name, _| {
+            names.push(name);
+            if names.len() > limits::LIST_DIRECTORIES {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        if names.len() > limits::LIST_DIRECTORIES {
+            return Ok((Vec::new(), true));
+        }
+        let changed = |name: &OsString| host.stat_at(&self.dir, name).map_or(0, |s| s.mtime_ms);
+        names.sort_by_cached_key(|name| (std::cmp::Reverse(changed(name)), name.clone()));
+        let has_more = names.len() > most;
+        names.truncate(most);
+        Ok((names, has_more))
+    }
+
     /// Whether a directory of this name is there.
     pub fn has_run(&self, host: &H, name: &OsStr) -> Option<RunThere> {
         let dir = host.open_dir_at(&self.dir, name).ok()?;

@@ -243,3 +243,27 @@ fn a_record_that_cannot_be_read_claims_nothing_of_a_process() {
         assert!(!text.contains("names no process"), "nothing was read: {text}");
     }
 }
+
+#[test]
+fn a_run_that_no_index_names_is_listed_and_a_limit_says_that_there_may_be_more() {
+    let store = Store::new();
+    for run in ["run-one", "run-two"] {
+        records::finish(&store.run(run), now_ms());
+    }
+    let listed = ask::run(&["list", utf8(store.root())]);
+    let text = listed.text();
+    assert!(text.contains("run-one") && text.contains("run-two"), "{text}");
+    assert!(!listed.errors().contains("--all"), "that is all: {}", listed.errors());
+    let one = ask::run(&["list", utf8(store.root()), "--limit", "1"]);
+    assert_eq!(one.text().lines().filter(|line| line.contains("run-")).count(), 1);
+    assert!(one.errors().contains("1 run; there may be more: --all"), "{}", one.errors());
+    let active = ask::run(&["list", utf8(store.root()), "--active"]);
+    assert!(!active.text().contains("run-"), "{}", active.text());
+    // A store of any size answers at once: of so many directories none is asked.
+    for i in 0..1_000 {
+        store.run(&format!("run-{i:04}"));
+    }
+    let many = ask::run(&["list", utf8(store.root())]);
+    assert_eq!(many.text(), "", "nothing is in the indexes");
+    assert!(many.errors().contains("0 runs; there may be more: --all"), "{}", many.errors());
+}

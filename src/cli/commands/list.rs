@@ -1,8 +1,10 @@
 //! `runstore list`: one line for each run.
 //!
-//! Without `--all` the indexes lead: what is active, then what ended last, so a store of any size
+//! Without `--all` the indexes lead: what is active, then what ended last; and then the directories that changed
+//! last, where there are few enough to ask, because not every run is in an index. So a store of any size
 //! answers at once. With `--all` every directory is read and rows appear as they are read.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -82,6 +84,8 @@ struct Rows<'o> {
     kept: Vec<RunReport>,
     code: Code,
     failed: Option<Failure>,
+    /// Whether there are runs that were not looked at.
+    has_more: bool,
 }
 
 impl Rows<'_> {
@@ -139,6 +143,7 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
         kept: Vec::new(),
         code: Code::FINE,
         failed: None,
+        has_more: false,
     };
     let mut problems = Vec::new();
     for path in &paths {
@@ -174,7 +179,7 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
     finish(rows, args, style.now_ms, &problems)
 }
 
-/// Active runs, then those that ended last.
+/// Active runs, those that ended last, and those that changed last.
 fn indexed(store: &Store<'_, RealHost>, style: &Style, rows: &mut Rows<'_>) {
     let mut inspection = style.inspection(store);
     for root in 0..store.runs_roots.len() {
@@ -186,10 +191,20 @@ fn indexed(store: &Store<'_, RealHost>, style: &Style, rows: &mut Rows<'_>) {
         } else {
             runs.ended_names(store.host(), style.filter.session.as_deref(), room)
         };
-        let names = active.iter().chain(ended.iter().filter(|name| !active.contains(name)));
-        for name in names {
-            let found = inspection.one(root, &OsString::from(name), None);
+        let indexed = active.iter().chain(ended.iter().filter(|name| !active.contains(name)));
+        let mut names: Vec<OsString> = indexed.map(OsString::from).collect();
+        if !style.active {
+            // A directory that cannot be listed is told when the store is opened.
+            let (changed, has_more) =
+                runs.newest_names(store.host(), rows.limit).unwrap_or_default();
+            rows.has_more |= has_more;
+            let indexed: HashSet<OsString> = names.iter().cloned().collect();
+            names.extend(changed.into_iter().filter(|name| !indexed.contains(name)));
+        }
+        for (at, name) in names.iter().enumerate() {
+            let found = inspection.one(root, name, None);
             if found.is_some_and(|(_, report)| rows.take(style.row(report), style).is_break()) {
+                rows.has_more |= at + 1 < names.len() || root + 1 < store.runs_roots.len();
                 return;
             }
         }
@@ -202,7 +217,7 @@ fn finish(
     now_ms: i64,
     problems: &[ProblemReport],
 ) -> Result<Code, Failure> {
-    let Rows { output, summary, kept, mut code, .. } = rows;
+    let Rows { output, summary, kept, mut code, has_more, .. } = rows;
     for problem in problems {
         code = code.worse(Code::of_problem(problem));
         output.talk(&render::problem(problem));
@@ -224,7 +239,7 @@ fn finish(
                 .as_deref()
                 .map_or(String::new(), |s| format!(" of session {}", render::escape(s)));
             let more =
-                if args.all { "" } else { " (from the indexes; --all reads every directory)" };
+                if has_more { "; there may be more: --all reads every directory" } else { "" };
             let runs = if summary.total == 1 { "run" } else { "runs" };
             output.talk(&format!("{} {runs}{scope}{more}", summary.total));
         }
