@@ -3,7 +3,8 @@
 //! Theory of operation. A [`Launch`] owns the child and goes through three stages: it *talks* until it may
 //! commit or gives up, it *ends* the child if it gave up, and it is *done*. [`Launch::poll`] makes as many
 //! steps as can be made now and never waits for anything but the disk; it says how long to wait at most
-//! before the next look. [`Launch::wait_with`] polls and pauses until it is done.
+//! before the next look. [`Launch::wait`] polls and sleeps until it is done, and is woken by a message of the
+//! runner and by its end.
 //!
 //! Ordered steps of one look while it talks:
 //! 1. look at the child, then at `runner-startup.json`: what is read after an end is the last word;
@@ -18,13 +19,14 @@
 //! child that nobody asks to end: drive a launch to its end, or [`Launch::cancel`] it first.
 //!
 //! Not promised: that the runner lives when `proceed` is in place (facts Z-63).
-//! Spec: RS-START-31 to RS-START-36, RS-START-40; facts U-31 to U-35.
+//! Spec: RS-START-31 to RS-START-36, RS-START-40, RS-START-60, RS-START-61; facts U-31 to U-35.
 
 use crate::protocol::error::with_causes;
+use crate::protocol::process::RecordedProcess;
 use crate::protocol::startup::Action;
 use crate::protocol::{layout, written_startup};
 use crate::store::atomic::WriteError;
-use crate::store::host::WriteHost;
+use crate::store::host::{WatchHost, WriteHost};
 use crate::store::message::{self, Look};
 use crate::store::process::{Life, Spawned};
 
@@ -128,10 +130,36 @@ impl<'a, H: WriteHost> Launch<'a, H> {
         }
     }
 
-    /// Leads the launch to its end, looking again after plain pauses.
-    pub fn wait(&mut self) -> &Outcome {
+    /// Leads the launch to its end. A message of the runner and its end are looked at when they come, and at
+    /// the latest after the pauses that [`Launch::poll`] asks for.
+    /// Spec: RS-START-60, RS-START-61.
+    pub fn wait(&mut self) -> &Outcome
+    where
+        H: WatchHost,
+    {
         let host = self.run.host;
-        self.wait_with(&mut |ms| host.wait_ms(ms))
+        let mut watch = None;
+        while let Poll::Wait(ms) = self.poll() {
+            match &mut watch {
+                Some(watch) => drop(host.pause(watch, ms)),
+                // Only now: a fresh runner is let in without any wait. What came before this is found by
+                // the next look.
+                None => watch = Some(self.watched(host)),
+            }
+        }
+        self.wait_with(&mut |_| unreachable!("a launch that is done stays so"))
+    }
+
+    fn watched(&self, host: &H) -> H::Watch
+    where
+        H: WatchHost,
+    {
+        let mut watch = host.watch();
+        host.watch_dir(&mut watch, &self.run.run_dir, 0);
+        // Its number is its own as long as it is said to run, which the next look tells.
+        let pid = Some(i64::from(self.child.pid()));
+        host.watch_process(&mut watch, &RecordedProcess { pid, ..RecordedProcess::default() }, 0);
+        watch
     }
 
     /// Gives the launch up, unless the runner was let in already. It is done once the child has ended.

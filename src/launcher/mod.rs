@@ -19,7 +19,7 @@
 //! order.
 //!
 //! Nothing waits inside a call but the disk: a [`Launch`] is polled, and says how long to wait before the
-//! next look. [`Launch::wait_with`] takes what waits: a plain pause, or something that wakes earlier.
+//! next look. [`Launch::wait`] is woken by what happens; [`Launch::wait_with`] takes another pause.
 //!
 //! What a crash leaves: a prefix of the steps, which `spec/durability.md` goes through. A launcher that dies
 //! before `proceed` leaves a runner that gives up after its own budget and says so; one that dies after it

@@ -23,7 +23,7 @@ use crate::store::advisory::Locks;
 use crate::store::atomic::WriteError;
 use crate::store::proof::RunPlace;
 use crate::store::retry::RetryPolicy;
-use crate::store::{ProcessHost, directory};
+use crate::store::{ProcessHost, WatchHost, directory};
 
 use super::finish::Finished;
 use super::startup::{Committed, Config, ConfigError, Startup, StartupError, read_config};
@@ -76,7 +76,7 @@ impl std::error::Error for ExecuteError {
 ///
 /// # Errors
 /// [`ExecuteError`]; whoever can be told was told.
-pub fn execute<H: ProcessHost>(
+pub fn execute<H: ProcessHost + WatchHost>(
     host: &H,
     config_path: &Path,
     budget_ms: u64,

@@ -86,7 +86,7 @@ mod snapshot;
 
 #[cfg(any(unix, windows))]
 pub use host::RealHost;
-pub use host::{Host, ProcessHost, WriteHost};
+pub use host::{Host, ProcessHost, WatchHost, WriteHost};
 pub use open::{Opened, RunsRoot, Store, StoreProblem};
 pub use routes::{RoutedChild, Routes};
 pub use snapshot::{Depth, Snapshot};

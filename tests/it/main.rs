@@ -43,3 +43,4 @@ mod vectors_names;
 mod vectors_status;
 mod vectors_writes;
 mod walk;
+mod watching;

@@ -27,7 +27,7 @@
 //! the next revival takes back; after it a run that is running with a dead process, as later as well.
 //!
 //! Not promised: that the launcher still lives when `proceed` is read.
-//! Spec: RS-START-44 to RS-START-53; facts §4.4, §4.9, IR-1 to IR-22.
+//! Spec: RS-START-44 to RS-START-53, RS-START-60, RS-START-62; facts §4.4, §4.9, IR-1 to IR-22.
 
 mod config;
 mod conversation;
@@ -37,10 +37,10 @@ use std::fmt;
 use crate::protocol::account::Author;
 use crate::protocol::error::with_causes;
 use crate::protocol::ids::RunId;
-use crate::protocol::startup::{Action, RunnerFailure, StartupState};
+use crate::protocol::startup::{Action, EAGER_POLL_MS, RunnerFailure, StartupState};
 use crate::protocol::{layout, written_startup};
 use crate::store::atomic::WriteError;
-use crate::store::host::WriteHost;
+use crate::store::host::{WatchHost, WriteHost};
 use crate::store::lease::{self, AcquireError, HeldLease, LeaseRequest, Released};
 use crate::store::run::{self, StartupFailure, StatusPlace};
 use crate::store::sidecar::PatchError;
@@ -256,13 +256,32 @@ impl<'a, H: WriteHost> Startup<'a, H> {
         self.commit()
     }
 
-    /// [`Startup::wait_with`] plain pauses.
+    /// The same; a message of the launcher is looked at when it comes, and at the latest after the pauses
+    /// that [`Startup::poll`] asks for.
+    /// Spec: RS-START-60, RS-START-62.
     ///
     /// # Errors
     /// [`StartupError`].
-    pub fn wait(self) -> Result<Committed<'a, H>, StartupError> {
+    pub fn wait(mut self) -> Result<Committed<'a, H>, StartupError>
+    where
+        H: WatchHost,
+    {
         let host = self.host;
-        self.wait_with(&mut |ms| host.wait_ms(ms))
+        let mut watch = host.watch();
+        let mut is_watched = false;
+        while let Progress::Wait(ms) = self.poll()? {
+            // The only word to a fresh runner mostly comes within some ms, and what would wake it makes
+            // its process end later.
+            let is_worth_it = self.lease.is_some() || ms > EAGER_POLL_MS;
+            if is_worth_it && !is_watched {
+                host.watch_dir(&mut watch, &self.run_dir, 0);
+                is_watched = true;
+                // What came before this would wake nobody.
+                continue;
+            }
+            host.pause(&mut watch, ms);
+        }
+        self.commit()
     }
 
     /// Takes the right to work, once [`Startup::poll`] said that the runner was let in. Before that it is a

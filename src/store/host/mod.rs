@@ -24,8 +24,12 @@ use crate::protocol::process::{ProcessSeen, SystemFacts};
 mod chance;
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod linux_watch;
 #[cfg(any(unix, windows))]
 mod lock;
+#[cfg(all(any(unix, windows), not(target_os = "linux")))]
+mod plain_watch;
 mod process;
 #[cfg(unix)]
 mod unix;
@@ -33,6 +37,7 @@ mod unix;
 mod unix_process;
 #[cfg(unix)]
 mod unix_write;
+mod watch;
 #[cfg(windows)]
 mod windows;
 #[cfg(any(windows, test))]
@@ -41,11 +46,14 @@ mod windows_name;
 mod windows_write;
 mod write;
 
+#[cfg(target_os = "linux")]
+pub use linux_watch::RealWatch;
 pub use process::{Adopted, Command, Exit, ProcessHost, Signal, Waited};
 #[cfg(unix)]
 pub use unix::RealHost;
 #[cfg(unix)]
 pub use unix_process::{RealChild, RealHandle};
+pub use watch::WatchHost;
 #[cfg(windows)]
 pub use windows::RealHost;
 pub use write::{Space, WriteHost};

@@ -27,6 +27,10 @@ pub struct RealHost {
     system: SystemFacts,
     /// Read when something is first written, and kept: this program never changes it.
     pub(super) umask: std::sync::OnceLock<u32>,
+    /// What wakes pauses, kept from one to the next. Dropping the host closes it, which can take some
+    /// dozens of ms: keep the host until the answer was given.
+    #[cfg(target_os = "linux")]
+    pub(super) instances: std::sync::Arc<super::linux_watch::Instances>,
 }
 
 /// An open directory. Its descriptor has a position, which only a listing moves; the first listing of
@@ -66,7 +70,12 @@ const LIST_BUFFER: usize = 16 << 10;
 impl RealHost {
     /// Looks at the system once; the facts hold for the life of the process.
     pub fn new() -> Self {
-        Self { system: system_facts(), umask: std::sync::OnceLock::new() }
+        Self {
+            system: system_facts(),
+            umask: std::sync::OnceLock::new(),
+            #[cfg(target_os = "linux")]
+            instances: std::sync::Arc::default(),
+        }
     }
 
     /// The same system under another host name (`--host`).

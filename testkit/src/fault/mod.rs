@@ -34,4 +34,4 @@ pub use explore::{
     explore_sabotaged_without_journal,
 };
 pub use host::{FaultHost, Injected};
-pub use process::Script;
+pub use process::{Nap, Script, Watched};

@@ -9,14 +9,24 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::MutexGuard;
 
-use runstore::protocol::process::{Presence, ProcessSeen};
-use runstore::store::host::{Adopted, Command, Exit, Host, ProcessHost, Signal, Waited, WriteHost};
+use runstore::protocol::process::{self, Presence, ProcessSeen, RecordedProcess};
+use runstore::store::host::{
+    Adopted, Command, Exit, Host, ProcessHost, Signal, Waited, WatchHost, WriteHost,
+};
 
 use super::host::FaultHost;
 
+/// What happens while somebody sleeps: it acts, and says whom that wakes. Nobody is woken when the pause is
+/// over by itself.
+pub type Nap = Box<dyn FnOnce(&FaultHost) -> Vec<usize> + Send>;
+
 /// What processes do.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Script {
+    /// What happens during the next pauses, in order. One in which nothing does lasts its time.
+    pub naps: VecDeque<Nap>,
+    /// When directories were watched, ms since the epoch.
+    pub watched_at_ms: Vec<i64>,
     /// Numbers of what is started, in order.
     pub spawns: VecDeque<u32>,
     /// How children end, in the order in which they do.
@@ -29,6 +39,52 @@ pub struct Script {
     pub told: Option<Exit>,
     /// Every signal that was sent, with its receiver.
     pub sent: Vec<(u32, Signal)>,
+}
+
+/// What a scripted watch was given: each directory or process with its number.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// Numbers of directories.
+    pub dirs: Vec<usize>,
+    /// Pids with their numbers.
+    pub processes: Vec<(i64, usize)>,
+}
+
+impl WatchHost for FaultHost {
+    type Watch = Watched;
+
+    fn watch(&self) -> Watched {
+        Watched::default()
+    }
+
+    fn watch_dir(&self, watch: &mut Watched, _dir: &Self::Dir, number: usize) -> bool {
+        watch.dirs.push(number);
+        self.script().watched_at_ms.push(self.now_ms());
+        true
+    }
+
+    fn watch_process(
+        &self,
+        watch: &mut Watched,
+        record: &RecordedProcess<'_>,
+        number: usize,
+    ) -> bool {
+        let Some(pid) = record.pid else { return false };
+        let is_there = !process::judge(record, &self.process(pid), self.system()).word.is_gone();
+        if is_there {
+            watch.processes.push((pid, number));
+        }
+        is_there
+    }
+
+    fn pause(&self, _watch: &mut Watched, ms: u64) -> Vec<usize> {
+        let nap = self.script().naps.pop_front();
+        let woken = nap.map_or_else(Vec::new, |nap| nap(self));
+        if woken.is_empty() {
+            self.wait_ms(ms);
+        }
+        woken
+    }
 }
 
 impl FaultHost {

@@ -16,6 +16,7 @@ mod running;
 mod shimmed;
 mod told;
 mod vectors;
+mod woken;
 
 use std::path::Path;
 
