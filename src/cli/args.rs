@@ -10,6 +10,9 @@ use runstore::protocol::evidence::Times;
 use runstore::protocol::startup::RUNNER_BUDGET_MS;
 use runstore::protocol::verdict::Verdict;
 
+#[cfg(unix)]
+use super::run_args::WitnessArgs;
+
 /// Read run stores of detached agent runs and say what is true.
 ///
 /// A run store is the directory in which an agent harness keeps the state of its detached runs. The
@@ -44,6 +47,9 @@ pub(crate) enum Command {
     /// Start commands as a run that outlives this program.
     #[cfg(unix)]
     Run(RunArgs),
+    /// Attach to a live run that has no observer, and prove its end.
+    #[cfg(unix)]
+    Witness(WitnessArgs),
     /// Starts a runner and witnesses its end; for launchers.
     #[cfg(unix)]
     #[command(hide = true)]
@@ -66,6 +72,8 @@ impl Command {
             }
             #[cfg(unix)]
             Self::Run(RunArgs { format, .. }) => *format,
+            #[cfg(unix)]
+            Self::Witness(WitnessArgs { run, .. }) => run.format,
             #[cfg(unix)]
             Self::Shim(_) | Self::Runner(_) => Format::Text,
         }

@@ -21,12 +21,17 @@ impl Code {
     pub(crate) const UNDETERMINED: Self = Self(5);
     /// A newer version, refused.
     pub(crate) const NEWER: Self = Self(6);
-    /// Somebody else has it, or the time was over.
+    /// Somebody else has it now.
+    #[cfg(unix)]
     pub(crate) const CONTENDED: Self = Self(7);
+    /// The time was over first.
+    #[cfg(unix)]
+    pub(crate) const TIMED_OUT: Self = Self(7);
     /// Damaged or unsafe records met.
-    /// The run did not start.
-    pub(crate) const START_FAILED: Self = Self(9);
     pub(crate) const DAMAGED: Self = Self(8);
+    /// The run did not start.
+    #[cfg(unix)]
+    pub(crate) const START_FAILED: Self = Self(9);
     /// An error of this program.
     pub(crate) const INTERNAL: Self = Self(70);
     /// An I/O error.

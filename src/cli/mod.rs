@@ -9,6 +9,7 @@ mod commands;
 mod exit_code;
 mod output;
 mod render;
+mod run_args;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Shim(a) => commands::shim::run(a),
         #[cfg(unix)]
         Command::Runner(a) => commands::runner::run(a),
+        #[cfg(unix)]
+        Command::Witness(a) => commands::witness::run(a, &mut output),
     };
     let result = result.and_then(|code| output.finish().map(|()| code));
     let code = match result {

@@ -14,10 +14,12 @@
 
 mod launch;
 mod leftovers;
+mod settle;
 mod shim;
 mod witness;
 
 pub use leftovers::Leftovers;
+pub use settle::Settled;
 pub use shim::{ShimCommand, ShimError, ShimReport, shim};
 pub use witness::{WitnessError, Witnessed, witness};
 

@@ -16,11 +16,7 @@
 //! 8. if nothing at all is left and the runner gave no account of its writers, say so in the
 //!    candidate. Before the decision, which asks for counts (F-10), and only with an empty house: then it
 //!    is what was seen, also of a runner that was killed;
-//! 9. decide and write the proof with what follows from it ([`proof::finalise`]), again and again
-//!    while the evidence cannot be looked at or there is no room, because nobody else will ever know;
-//! 10. if the end is observed and the run is not paused, release the slot. After the proof: a slot that is
-//!     free while the proof could still become `unknown` would be used twice. After a launch that failed its
-//!     launcher comes first, which may have to give the slot back to another run.
+//! 9. settle the end: the proof, what follows from it, and the slot ([`settle`](super::settle)).
 //!
 //! What a crash leaves, step by step: after 1 nothing; after 2 a record of a dead observer; after 3 a runner
 //! that the starter never hears of and that gives up when it is not let in; after 4 to 7 a runner whose
@@ -39,15 +35,15 @@ use std::path::Path;
 use crate::protocol::error::with_causes;
 use crate::protocol::observer_record::ObserverRecord;
 use crate::protocol::process::ProcessRecord;
-use crate::protocol::proof::ProofState;
-use crate::protocol::{RunState, layout, limits, written};
+use crate::protocol::{layout, limits, written};
 use crate::store::atomic::WriteError;
 use crate::store::host::{Command, Exit, Waited};
-use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
-use crate::store::{ProcessHost, candidate, identity, journal, observer_record, slot};
+use crate::store::proof::{ExitWitness, Finalised, ProofError};
+use crate::store::{ProcessHost, candidate, identity, journal, observer_record};
 
 use super::launch::Launch;
 use super::leftovers::{self, Leftovers};
+use super::settle::{self, Settled};
 use super::{Subject, status};
 
 /// The runner to be started.
@@ -155,17 +151,12 @@ pub fn shim<H: ProcessHost>(
         problems.push(format!("{} processes of the run are left", leftovers.remaining));
     }
     let witness = ExitWitness::from_wait(subject.instance_id, closed_at_ms, exit.clone());
-    let finalised = insist(host, || proof::finalise(host, &subject.place, &witness))
+    let settled = settle::settle(host, subject, &mut launch, &witness)
         .map_err(ShimError::Proof)
         .inspect_err(|e| note(host, subject, &[with_causes(e)]))?;
-    let finalised = complete(host, subject, finalised);
-    problems.extend(finalised.missing.iter().map(|(what, why)| format!("{what:?}: {why}")));
-    let slot_released = finalised.proof.state == ProofState::Observed
-        && release_slot(host, subject, &mut launch).unwrap_or_else(|e| {
-            problems.push(e);
-            false
-        });
+    problems.extend(settled.problems);
     note(host, subject, &problems);
+    let Settled { finalised, slot_released, .. } = settled;
     Ok(ShimReport { exit, leftovers, finalised, slot_released, problems })
 }
 
@@ -217,66 +208,6 @@ fn account_for<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Resul
     let run_id = subject.place.run_id.as_str();
     candidate::record_no_writers(host, run_dir, run_id, subject.instance_id, steps)
         .map_err(|e| format!("the end of all processes could not be recorded: {}", with_causes(&e)))
-}
-
-/// Step 9: again while it may still succeed.
-fn insist<H: ProcessHost>(
-    host: &H,
-    mut act: impl FnMut() -> Result<Finalised, ProofError>,
-) -> Result<Finalised, ProofError> {
-    let mut attempt = 0;
-    loop {
-        attempt += 1;
-        match act() {
-            Err(ProofError::Evidence(_) | ProofError::Write(_) | ProofError::Contended)
-                if attempt < limits::PROOF_ATTEMPTS =>
-            {
-                host.wait_ms(limits::PROOF_RETRY_MS);
-            }
-            other => return other,
-        }
-    }
-}
-
-/// What follows from the proof and could not be made at once.
-fn complete<H: ProcessHost>(
-    host: &H,
-    subject: &Subject<'_, H::Dir>,
-    mut done: Finalised,
-) -> Finalised {
-    for _ in 0..limits::COMPLETE_ATTEMPTS {
-        if done.missing.is_empty() {
-            break;
-        }
-        host.wait_ms(limits::PROOF_RETRY_MS);
-        if let Ok(Some(again)) = proof::complete(host, &subject.place) {
-            done.missing = again.missing;
-        }
-    }
-    done
-}
-
-/// Step 10.
-fn release_slot<H: ProcessHost>(
-    host: &H,
-    subject: &Subject<'_, H::Dir>,
-    launch: &mut Launch<'_, H>,
-) -> Result<bool, String> {
-    let failed = |why: String| format!("the slot could not be released: {why}");
-    let status = status(host, subject.place.run_dir).map_err(|e| failed(e.to_string()))?;
-    // Without a session there is no pool.
-    let Some(status) = status else { return Ok(false) };
-    // A paused run keeps its slot for the run that resumes it.
-    let paused = status.known_state() == Some(RunState::Paused);
-    let Some(session) = status.session_id.filter(|_| !paused) else { return Ok(false) };
-    let (temp, run_id) = (subject.place.temp, subject.place.run_id.as_str());
-    let held = || {
-        slot::of_runner(host, temp, &session, run_id, subject.instance_id).map(|it| it.is_some())
-    };
-    launch
-        .until_given_back(held)
-        .and_then(|()| slot::release_of_run(host, temp, &session, run_id, subject.instance_id))
-        .map_err(|e| failed(with_causes(&e)))
 }
 
 /// Tells in the log what went wrong; nobody reads the outputs of a shim.

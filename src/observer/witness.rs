@@ -4,16 +4,22 @@
 //! 1. leave the run alone if its proof is final, or if an observer of this library is at it and alive;
 //! 2. hold the recorded process, then compare it with the record *through the handle*. The other order could
 //!    hold a successor of the same number;
-//! 3. wait until it ends, or the caller's time is over;
-//! 4. where the system tells how it ended, decide as every observer does ([`proof::finalise`]); that is
-//!    an observation, because the handle was there before the end;
-//! 5. else give whoever launched it the time to say what it saw, and then record that nobody did, with
-//!    what is known: its lease released, its identity gone, or the machine started anew.
+//! 3. tell the caller that it is held: from now on its end can be observed;
+//! 4. wait until it ends, or the caller's time is over;
+//! 5. ask the system how it ended. It tells that from the moment the parent has reaped the process, so
+//!    it is asked for [`OBSERVER_GRACE_MS`](limits::OBSERVER_GRACE_MS); meanwhile whoever launched the run may
+//!    say what it saw, which stays;
+//! 6. told, wait until the launch is decided ([`launch`](super::launch)) and settle the end as every
+//!    observer does ([`settle`](super::settle)); that is an observation, because the handle was there
+//!    before the end;
+//! 7. not told, record that nobody saw it, with what is known: its lease released, its identity gone, or
+//!    the machine started anew.
 //!
-//! A process that is gone before step 2 leads to step 5. One that cannot be judged is left alone,
-//! however long it has been silent: silence ends nothing.
+//! A process that is gone before step 2 leads to step 5 without the question. One that cannot be judged is
+//! left alone, however long it has been silent: silence ends nothing.
 //!
-//! A crash leaves the proof as it was. Spec: RS-OBS-07, RS-OBS-08, RS-OBS-10, RS-OBS-11.
+//! A crash leaves the proof as it was, until step 6. Spec: RS-OBS-07 to RS-OBS-11, RS-OBS-13, RS-OBS-30,
+//! RS-OBS-31.
 
 use std::fmt;
 use std::io;
@@ -23,9 +29,12 @@ use crate::protocol::process::{self, Liveness, RecordedProcess};
 use crate::protocol::proof::{ExitGrade, Proof, ProofState};
 use crate::protocol::status::StatusView;
 use crate::protocol::{layout, limits};
+use crate::store::host::Exit;
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
 use crate::store::{ProcessHost, observer_record};
 
+use super::launch::Launch;
+use super::settle::{self, Settled};
 use super::{Subject, judge, record, status};
 
 /// What came of it.
@@ -36,8 +45,8 @@ pub enum Witnessed {
     Settled(ProofState),
     /// An observer is at it: a live process with this number.
     Attended(i64),
-    /// The end was seen, and this is what holds now.
-    Observed(Finalised),
+    /// The system told this end, and this is what holds now.
+    Observed(Exit, Settled),
     /// Nobody saw the end; this is what holds now, and what is known.
     Unobserved(Finalised, ExitGrade),
     /// Whether the runner lives cannot be told, for this reason. Nothing was done.
@@ -84,8 +93,8 @@ impl From<io::Error> for WitnessError {
     }
 }
 
-/// Waits for the end of a runner that somebody else started, at most so many ms if there is a bound. See the
-/// module's ordered steps.
+/// Waits for the end of a runner that somebody else started, at most so many ms if there is a bound; `held` is
+/// told its number once it is held. See the module's ordered steps.
 ///
 /// # Errors
 /// [`WitnessError`]; no proof was written then.
@@ -93,6 +102,7 @@ pub fn witness<H: ProcessHost>(
     host: &H,
     subject: &Subject<'_, H::Dir>,
     ms: Option<u64>,
+    held: &mut dyn FnMut(i64),
 ) -> Result<Witnessed, WitnessError> {
     let run_dir = subject.place.run_dir;
     if let Some(state) = final_proof(host, subject)? {
@@ -109,27 +119,70 @@ pub fn witness<H: ProcessHost>(
     if let Some(life) = process::judge_unprobed(&recorded, host.system()) {
         return Ok(Witnessed::Undetermined(life.why.into_owned()));
     }
-    let Some(handle) = host.hold(pid)? else {
-        return unobserved(host, subject, &status, Liveness::Dead);
+    let handle = host.hold(pid)?;
+    let life = match &handle {
+        None => Liveness::Dead,
+        Some(handle) => {
+            let life = process::judge(&recorded, &host.look_at(handle), host.system());
+            if life.word != Liveness::Live && !life.word.is_gone() {
+                return Ok(Witnessed::Undetermined(life.why.into_owned()));
+            }
+            life.word
+        }
     };
-    let life = process::judge(&recorded, &host.look_at(&handle), host.system());
-    match life.word {
-        Liveness::Live => {}
-        gone if gone.is_gone() => return unobserved(host, subject, &status, gone),
-        _ => return Ok(Witnessed::Undetermined(life.why.into_owned())),
-    }
-    if !host.wait_held(&handle, ms)? {
-        return Ok(Witnessed::StillRunning);
+    // A handle of what has ended already, or of another process, is no witness of the end.
+    let witness = handle.as_ref().filter(|_| life == Liveness::Live);
+    if let Some(handle) = witness {
+        held(pid);
+        if !host.wait_held(handle, ms)? {
+            return Ok(Witnessed::StillRunning);
+        }
     }
     let closed_at_ms = host.now_ms();
-    match host.told(&handle)? {
-        Some(exit) => {
-            let witness = ExitWitness::from_handle(subject.instance_id, closed_at_ms, exit);
-            let done = proof::finalise(host, &subject.place, &witness);
-            done.map(Witnessed::Observed).map_err(WitnessError::Proof)
+    match outcome(host, subject, witness)? {
+        Outcome::Settled(state) => Ok(Witnessed::Settled(state)),
+        Outcome::Told(exit) => {
+            let witness = ExitWitness::from_handle(subject.instance_id, closed_at_ms, exit.clone());
+            let mut launch = Launch::decided(host, subject);
+            let settled = settle::settle(host, subject, &mut launch, &witness);
+            settled.map(|it| Witnessed::Observed(exit, it)).map_err(WitnessError::Proof)
         }
-        None => unobserved(host, subject, &status, Liveness::Dead),
+        Outcome::Nothing if life.is_gone() => unobserved(host, subject, &status, life),
+        Outcome::Nothing => unobserved(host, subject, &status, Liveness::Dead),
     }
+}
+
+/// What is heard after an end.
+enum Outcome {
+    /// Somebody else's final proof.
+    Settled(ProofState),
+    /// How it ended, told by the system.
+    Told(Exit),
+    /// Nothing.
+    Nothing,
+}
+
+/// Step 5.
+fn outcome<H: ProcessHost>(
+    host: &H,
+    subject: &Subject<'_, H::Dir>,
+    witness: Option<&H::Handle>,
+) -> Result<Outcome, WitnessError> {
+    // What is recorded after this is recorded for ever, and the real observer may be about to write.
+    let mut waited_ms = 0;
+    while waited_ms < limits::OBSERVER_GRACE_MS {
+        if let Some(state) = final_proof(host, subject)? {
+            return Ok(Outcome::Settled(state));
+        }
+        if let Some(handle) = witness
+            && let Some(exit) = host.told(handle)?
+        {
+            return Ok(Outcome::Told(exit));
+        }
+        host.wait_ms(limits::OBSERVER_LOOK_MS);
+        waited_ms += limits::OBSERVER_LOOK_MS;
+    }
+    Ok(Outcome::Nothing)
 }
 
 /// The process that a status names.
@@ -144,7 +197,7 @@ fn recorded(status: &StatusView) -> RecordedProcess<'_> {
     }
 }
 
-/// Step 5.
+/// Step 7.
 fn unobserved<H: ProcessHost>(
     host: &H,
     subject: &Subject<'_, H::Dir>,
@@ -152,15 +205,6 @@ fn unobserved<H: ProcessHost>(
     life: Liveness,
 ) -> Result<Witnessed, WitnessError> {
     let grade = grade(host, subject, status, life)?;
-    // What is recorded here is recorded for ever, and the real observer may be about to write.
-    let mut waited_ms = 0;
-    while waited_ms < limits::OBSERVER_GRACE_MS {
-        if let Some(state) = final_proof(host, subject)? {
-            return Ok(Witnessed::Settled(state));
-        }
-        host.wait_ms(limits::OBSERVER_LOOK_MS);
-        waited_ms += limits::OBSERVER_LOOK_MS;
-    }
     let done = proof::record_unobserved(host, &subject.place, subject.instance_id, grade);
     done.map(|done| Witnessed::Unobserved(done, grade)).map_err(WitnessError::Proof)
 }

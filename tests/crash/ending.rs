@@ -348,7 +348,8 @@ fn alive(host: &FaultHost) {
 }
 
 fn attach(host: &FaultHost, ms: Option<u64>) -> Witnessed {
-    with_subject(host, |subject| witness(host, subject, ms)).expect("nothing fails here")
+    with_subject(host, |subject| witness(host, subject, ms, &mut |_| {}))
+        .expect("nothing fails here")
 }
 
 #[test]
@@ -359,8 +360,11 @@ fn a_witness_observes_only_what_the_system_tells_it() {
     assert!(matches!(attach(&host, Some(5)), Witnessed::StillRunning), "it runs");
     written(&host);
     host.script().told = Some(Exit::Code(3));
-    let Witnessed::Observed(done) = attach(&host, None) else { panic!("it was told the end") };
-    assert_eq!((done.row, done.proof.instances[0].exit_code), ("F-12", Some(3)));
+    let Witnessed::Observed(exit, settled) = attach(&host, None) else { panic!("told the end") };
+    let done = settled.finalised;
+    assert_eq!((exit, done.row), (Exit::Code(3), "F-12"));
+    assert_eq!(done.proof.instances[0].exit_code, Some(3));
+    assert_eq!((settled.slot_released, slots(&host)), (true, 0), "an end that was seen frees it");
     assert_eq!(done.proof.exit_evidence, Some(Open::Known(ExitGrade::PidfdExit)));
     assert!(matches!(attach(&host, None), Witnessed::Settled(ProofState::Observed)));
 

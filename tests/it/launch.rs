@@ -36,6 +36,7 @@ pub(crate) struct Launch {
     pub(crate) host: RealHost,
     starter: Option<Child>,
     pub(crate) runner: ProcessRecord,
+    /// Its observer; the runner itself where there is none.
     pub(crate) shim: i64,
 }
 
@@ -52,10 +53,27 @@ impl Launch {
         })
     }
 
+    /// Prepares a run and starts `script` as a child of a shell that waits for it and tells nobody: as a
+    /// launcher of a peer does whose session is over.
+    pub(crate) fn unobserved(script: &str) -> Self {
+        Self::begin(&["sh"], "", false, |root| {
+            ["sh", "-c", script, "runner", ask::utf8(root)].map(str::to_owned).to_vec()
+        })
+    }
+
     /// Prepares a run of these steps and starts a runner under a shim.
     pub(crate) fn start(
         agents: &[&str],
         before: &str,
+        runner: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Self {
+        Self::begin(agents, before, true, runner)
+    }
+
+    fn begin(
+        agents: &[&str],
+        before: &str,
+        observed: bool,
         runner: impl FnOnce(&Path) -> Vec<String>,
     ) -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
@@ -78,16 +96,21 @@ impl Launch {
         let made = Command::new("mkfifo").args(pipes).status();
         assert!(made.expect("there is mkfifo").success(), "a pipe can be made");
         // The starter outlives its word until it is killed.
-        let shell = format!("{before}\n\"$@\" & wait $!; exec sleep 1000");
-        let mut starter = Command::new("sh")
-            .args(["-c", &shell, "starter"])
-            .arg(ask::binary())
-            .arg("shim")
-            .arg("--root")
-            .arg(root.path())
-            .arg("--run-dir")
-            .arg(run_dir(root.path()))
-            .args(["--instance", "i", "--"])
+        let says = if observed { "" } else { "echo $!;" };
+        let shell = format!("{before}\n\"$@\" & {says} wait $!; exec sleep 1000");
+        let mut starter = Command::new("sh");
+        starter.args(["-c", &shell, "starter"]);
+        if observed {
+            starter
+                .arg(ask::binary())
+                .arg("shim")
+                .arg("--root")
+                .arg(root.path())
+                .arg("--run-dir")
+                .arg(run_dir(root.path()))
+                .args(["--instance", "i", "--"]);
+        }
+        let mut starter = starter
             .args(runner(root.path()))
             .env("ROOT", root.path())
             .stdin(Stdio::null())
@@ -97,9 +120,14 @@ impl Launch {
         let mut line = String::new();
         let out = starter.stdout.take().expect("piped");
         BufReader::new(out).read_line(&mut line).expect("the shim says something");
-        let runner = match Told::read(&line).expect("one line of JSON") {
-            Told::Started(runner) => runner,
-            Told::Failed(why) => panic!("not started: {why}"),
+        let runner = if observed {
+            match Told::read(&line).expect("one line of JSON") {
+                Told::Started(runner) => runner,
+                Told::Failed(why) => panic!("not started: {why}"),
+            }
+        } else {
+            let pid = line.trim().parse().expect("the shell says the number");
+            ProcessRecord::of(pid, &host.process(pid), host.system())
         };
         let first = FirstStatus {
             run_id: RUN,
@@ -121,8 +149,8 @@ impl Launch {
             runner.pid
         );
         journal::append(&host, &dir, layout::EVENTS, &started, 1 << 20).expect("room");
-        let shim =
-            observer_record::read(&host, &dir).expect("readable").expect("there").process.pid;
+        let shim = observer_record::read(&host, &dir).expect("readable");
+        let shim = shim.map_or(runner.pid, |record| record.process.pid);
         Self { root, host, starter: Some(starter), runner, shim }
     }
 
@@ -180,7 +208,8 @@ impl Launch {
         let dir = self.host.open_dir(&self.dir()).expect("there");
         let run_id = run_id();
         let place = RunPlace { temp: &temp, runs_root: &runs, run_dir: &dir, run_id: &run_id };
-        witness(&self.host, &Subject { place, instance_id: "i" }, None).expect("readable")
+        witness(&self.host, &Subject { place, instance_id: "i" }, None, &mut |_| {})
+            .expect("readable")
     }
 
     pub(crate) fn events(&self) -> String {

@@ -44,3 +44,4 @@ mod vectors_status;
 mod vectors_writes;
 mod walk;
 mod watching;
+mod witness;

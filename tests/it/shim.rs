@@ -148,8 +148,11 @@ fn after_the_death_of_a_shim_the_records_stay_true_and_a_witness_takes_over() {
     assert_eq!(answer.only().0, "running", "the runner lives: {answer:?}");
     launch.go();
     match launch.witness() {
-        Witnessed::Observed(done) => {
-            assert_eq!(done.row, "F-10", "told the end, but not what became of its writers");
+        Witnessed::Observed(_, settled) => {
+            assert_eq!(
+                settled.finalised.row, "F-10",
+                "told the end, but not what became of its writers"
+            );
         }
         Witnessed::Unobserved(done, grade) => {
             assert_eq!(grade, ExitGrade::IdentityGone, "{done:?}");

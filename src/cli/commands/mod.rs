@@ -5,6 +5,7 @@ pub(crate) mod explain;
 pub(crate) mod follow;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod one_run;
 pub(crate) mod roots;
 #[cfg(unix)]
 pub(crate) mod run;
@@ -12,8 +13,10 @@ pub(crate) mod run;
 pub(crate) mod runner;
 #[cfg(unix)]
 pub(crate) mod shim;
+#[cfg(unix)]
+pub(crate) mod witness;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use runstore::protocol::evidence::Times;
@@ -22,7 +25,7 @@ use runstore::store::{Host as _, Opened, RealHost, Store};
 
 use super::args::CommonArgs;
 use super::exit_code::Code;
-use super::output::Failure;
+use super::output::{Failure, Output};
 
 /// The host of a command.
 pub(crate) fn host(common: &CommonArgs) -> RealHost {
@@ -53,6 +56,16 @@ pub(crate) fn default_paths(
     Ok(there)
 }
 
+/// Writes one object on one line.
+pub(crate) fn write_json(
+    output: &mut Output,
+    answer: &impl serde::Serialize,
+) -> Result<(), Failure> {
+    let out = output.writer();
+    serde_json::to_writer(&mut *out, answer)?;
+    Ok(writeln!(out)?)
+}
+
 /// Says that a path which was opened holds nothing that could be a run.
 /// Spec: RS-DIAG-32.
 pub(crate) fn no_run_at(host: &RealHost, path: &Path) -> Failure {
@@ -74,7 +87,17 @@ pub(crate) fn open<'h>(
     common: &CommonArgs,
 ) -> Result<Opened<'h, RealHost>, Failure> {
     let now_ms = common.now.unwrap_or_else(|| host.now_ms());
-    Store::open(host, path, now_ms, Times::from(&common.times)).map_err(|e| {
+    open_at(host, path, now_ms, Times::from(&common.times))
+}
+
+/// Opens a path as of an instant, or says why not.
+pub(crate) fn open_at<'h>(
+    host: &'h RealHost,
+    path: &Path,
+    now_ms: i64,
+    times: Times,
+) -> Result<Opened<'h, RealHost>, Failure> {
+    Store::open(host, path, now_ms, times).map_err(|e| {
         let shown = path.display();
         match e.kind() {
             // Nothing can be at a path that is too long to be one.

@@ -28,6 +28,8 @@ mod linux;
 mod linux_watch;
 #[cfg(any(unix, windows))]
 mod lock;
+#[cfg(target_os = "linux")]
+mod pidfd_info;
 #[cfg(all(any(unix, windows), not(target_os = "linux")))]
 mod plain_watch;
 mod process;

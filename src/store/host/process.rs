@@ -194,7 +194,9 @@ pub trait ProcessHost: WriteHost {
     /// As the system says.
     fn wait_held(&self, handle: &Self::Handle, ms: Option<u64>) -> io::Result<bool>;
 
-    /// How the process of a handle ended, where the system tells it to one that is not its parent.
+    /// How the process of a handle ended, where the system tells it to one that is not its parent. Linux does
+    /// so since 6.15, from the moment the parent has reaped it: until then the answer is `None` as well, so
+    /// one who can wait asks again. Spec: RS-OBS-30.
     ///
     /// # Errors
     /// As the system says.

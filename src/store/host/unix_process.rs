@@ -37,6 +37,14 @@ pub struct RealHandle {
     pid: Pid,
 }
 
+#[cfg(target_os = "linux")]
+impl RealHandle {
+    /// Its descriptor, which `pidfd_open` gave: nothing else makes a handle.
+    pub(super) fn pidfd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 fn number(signal: Signal) -> rustix::process::Signal {
     match signal {
         Signal::Terminate => rustix::process::Signal::TERM,
@@ -82,6 +90,15 @@ fn exit_of(code: Option<i32>, signal: Option<i32>) -> Exit {
 
 fn exit_of_child(status: &WaitIdStatus) -> Exit {
     exit_of(status.exit_status(), status.terminating_signal())
+}
+
+/// A wait status as Linux encodes it: a signal in the low seven bits, or the code in the next byte.
+#[cfg(target_os = "linux")]
+fn exit_of_status(status: i32) -> Exit {
+    match status & 0x7f {
+        0 => exit_of(Some(status >> 8 & 0xff), None),
+        signal => exit_of(None, Some(signal)),
+    }
 }
 
 /// Waits through interruptions.
@@ -384,8 +401,13 @@ impl ProcessHost for RealHost {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    #[cfg(target_os = "linux")]
+    fn told(&self, handle: &RealHandle) -> io::Result<Option<Exit>> {
+        Ok(super::pidfd_info::exit_status(handle)?.map(exit_of_status))
+    }
+
+    #[cfg(not(target_os = "linux"))]
     fn told(&self, _handle: &RealHandle) -> io::Result<Option<Exit>> {
-        // Linux tells it since 6.15, through a call that only unsafe code can make.
         Ok(None)
     }
 
@@ -533,5 +555,27 @@ mod tests {
         host.reap(&mut child).expect("ours");
         assert!(host.signal_held(&handle, Signal::Kill).is_err(), "nobody is there any more");
         assert!(host.hold(999_999_999).expect("no such number").is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_end_of_a_process_is_told_to_a_holder_once_it_was_reaped() {
+        let host = RealHost::new();
+        for (script, exit) in [
+            ("exit 3", Exit::Code(3)),
+            ("exit 255", Exit::Code(255)),
+            ("kill -SEGV $$", Exit::Signal("SIGSEGV".to_owned())),
+            ("kill -KILL $$", Exit::Signal("SIGKILL".to_owned())),
+        ] {
+            let mut child = shell(script);
+            let handle = host.hold(i64::from(host.child_pid(&child))).expect("asked");
+            let handle = handle.expect("nobody has reaped it");
+            assert!(host.wait_held(&handle, None).expect("a handle"), "{script}: it has ended");
+            let reaped = host.reap(&mut child).expect("ours");
+            // What is told must be the same, and nothing where the kernel is older.
+            let told = host.told(&handle).expect("a handle");
+            assert_eq!(told.unwrap_or_else(|| exit.clone()), reaped, "{script}");
+            assert_eq!(reaped, exit, "{script}");
+        }
     }
 }

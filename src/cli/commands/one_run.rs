@@ -1,0 +1,176 @@
+//! From what somebody typed to one run: where it is, what is true of it now, and its open directories.
+//!
+//! Theory of operation. A verb that acts on a run takes exactly one. [`OneRun::find`] resolves the word as
+//! `inspect` does, by path, id, prefix or tool call, and refuses a word that fits several directories: what
+//! is done to a run cannot be undone by asking again. [`OneRun::look`] judges it anew each time it is called,
+//! because an answer is old as soon as it is read. [`OneRun::open`] goes from the root by handles and
+//! follows no link on the way.
+//!
+//! Reads only. Spec: RS-DIAG-32, RS-ATOM-12.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use runstore::inspect::{Inspection, LookupError, RunReport, find};
+use runstore::protocol::error::with_causes;
+use runstore::protocol::evidence::Times;
+use runstore::protocol::ids::RunId;
+use runstore::store::{Depth, Host as _, Opened, RealHost, Snapshot, Store, directory};
+
+use crate::cli::exit_code::Code;
+use crate::cli::output::Failure;
+use crate::cli::run_args::OneRunArgs;
+
+/// A directory of the real host.
+pub(crate) type Dir = <RealHost as runstore::store::Host>::Dir;
+
+/// One run directory.
+#[derive(Debug)]
+pub(crate) struct OneRun {
+    /// Its absolute path.
+    pub(crate) path: PathBuf,
+    /// Its name.
+    pub(crate) name: OsString,
+    /// The temp root, where the run lies in one.
+    temp: Option<PathBuf>,
+    /// The runs root: its path, and its names below the temp root.
+    runs: (PathBuf, String),
+}
+
+/// The open directories around a run.
+pub(crate) struct Place {
+    /// The temp root, where there is one.
+    pub(crate) temp: Option<Dir>,
+    /// The runs root.
+    pub(crate) runs: Dir,
+    /// The run directory.
+    pub(crate) run: Dir,
+}
+
+impl OneRun {
+    /// Finds the run that was asked for. `verb` is what to say in a hint.
+    pub(crate) fn find(host: &RealHost, verb: &str, args: &OneRunArgs) -> Result<Self, Failure> {
+        let word = args.target.to_str();
+        let is_path =
+            word.is_none_or(|w| w.contains(std::path::is_separator) || w == "." || w == "..");
+        match word.filter(|_| !is_path) {
+            Some(id) if args.root.is_some() => Self::by_id(host, verb, args, id),
+            // Without a root a plain word is a path if it is there, as for `inspect`.
+            Some(id) if host.stat(Path::new(id)).is_err() => Self::by_id(host, verb, args, id),
+            _ => Self::by_path(host, verb, &args.target),
+        }
+    }
+
+    fn by_path(host: &RealHost, verb: &str, path: &Path) -> Result<Self, Failure> {
+        match open(host, path)? {
+            Opened::Run(store, root, name) => Ok(Self::at(&store, root, name)),
+            Opened::Store(_) => {
+                let shown = path.display();
+                Err(Failure::user(
+                    Code::USAGE,
+                    format!("{shown} holds many runs, and one is meant"),
+                )
+                .hint(format!("say which: runstore {verb} ID --root {shown}")))
+            }
+        }
+    }
+
+    fn by_id(host: &RealHost, verb: &str, args: &OneRunArgs, id: &str) -> Result<Self, Failure> {
+        let hint = format!("say which store it is in: runstore {verb} {id} --root STORE");
+        let roots = super::default_paths(host, args.root.as_ref(), &hint)?;
+        let mut found = Vec::new();
+        for root in &roots {
+            let Opened::Store(store) = open(host, root)? else {
+                let what = format!("{} is a run directory, not a store", root.display());
+                return Err(Failure::user(Code::USAGE, what).hint("--root takes a whole store"));
+            };
+            match find(&store, id) {
+                Ok(places) => {
+                    found.extend(places.into_iter().map(|at| Self::at(&store, at.root, at.name)));
+                }
+                Err(LookupError::NotFound(_)) => {}
+                Err(e @ LookupError::Ambiguous(..)) => {
+                    let failure = Failure::user(Code::USAGE, e.to_string());
+                    return Err(failure.hint("use a longer prefix"));
+                }
+                Err(e) => return Err(Failure::user(Code::USAGE, with_causes(&e))),
+            }
+        }
+        if found.len() > 1 {
+            let paths: Vec<_> = found.iter().map(|run| run.path.display().to_string()).collect();
+            let what = format!("'{id}' stands in several places: {}", paths.join(", "));
+            return Err(Failure::user(Code::USAGE, what)
+                .hint(format!("name the directory: runstore {verb} {}", paths[0])));
+        }
+        found.pop().ok_or_else(|| {
+            let named = args.root.as_ref().map(|root| format!(" {}", root.display()));
+            let places: Vec<_> = roots.iter().map(|r| r.to_string_lossy().into_owned()).collect();
+            Failure::user(Code::NOT_FOUND, format!("no run with the id '{id}'"))
+                .because(format!("looked in {}", places.join(", ")))
+                .hint(format!("runstore list --all{} shows every run", named.unwrap_or_default()))
+        })
+    }
+
+    fn at(store: &Store<'_, RealHost>, root: usize, name: OsString) -> Self {
+        let runs = &store.runs_roots[root];
+        // Without a temp root the runs root stands for it.
+        let temp = (store.root != runs.path).then(|| store.root.clone());
+        let path = runs.path.join(&name);
+        Self { path, name, temp, runs: (runs.path.clone(), runs.label.clone()) }
+    }
+
+    /// What is true of it now.
+    pub(crate) fn look(&self, host: &RealHost) -> Result<(Snapshot, RunReport), Failure> {
+        if let Opened::Run(store, root, name) = open(host, &self.path)? {
+            let found = Inspection::new(&store, Depth::Full).one(root, &name, None);
+            return found.ok_or_else(|| super::no_run_at(host, &self.path));
+        }
+        Err(super::no_run_at(host, &self.path))
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> Result<RunId, Failure> {
+        let name = self.name.to_string_lossy();
+        RunId::parse(&name).map_err(|e| {
+            Failure::user(Code::DAMAGED, format!("'{name}' cannot be a run id"))
+                .because(with_causes(&e))
+        })
+    }
+
+    /// How to name it in a command line that can be taken as it stands.
+    pub(crate) fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Opens its directories, for whoever may write there.
+    pub(crate) fn open(&self, host: &RealHost) -> Result<Place, Failure> {
+        let unsafe_root = |e: io::Error| {
+            let code = match e.kind() {
+                io::ErrorKind::PermissionDenied => Code::DAMAGED,
+                _ => Code::IO,
+            };
+            Failure::user(code, "the store cannot be written to").because(e)
+        };
+        let failed = |e: io::Error| {
+            let code = if e.kind() == io::ErrorKind::NotFound { Code::NOT_FOUND } else { Code::IO };
+            Failure::user(code, format!("{} cannot be opened", self.path.display())).because(e)
+        };
+        let (temp, runs) = match &self.temp {
+            None => (None, directory::open_root(host, &self.runs.0).map_err(unsafe_root)?),
+            Some(temp) => {
+                let temp = directory::open_root(host, temp).map_err(unsafe_root)?;
+                let names: Vec<&str> = self.runs.1.split('/').collect();
+                let runs = directory::open_path(host, &temp, &names).map_err(failed)?;
+                let runs = runs.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+                (Some(temp), runs)
+            }
+        };
+        let run = host.open_dir_at(&runs, &self.name).map_err(failed)?;
+        Ok(Place { temp, runs, run })
+    }
+}
+
+fn open<'h>(host: &'h RealHost, path: &Path) -> Result<Opened<'h, RealHost>, Failure> {
+    super::open_at(host, path, host.now_ms(), Times::default())
+}
