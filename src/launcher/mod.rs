@@ -29,6 +29,7 @@
 //! roles' business. Spec: chapter 14; facts §4.3, §4.5, §4.8.
 
 mod drive;
+pub mod environment;
 pub mod handshake;
 pub mod prepare;
 pub mod request;

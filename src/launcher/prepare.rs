@@ -1,7 +1,8 @@
 //! Everything that a run needs before its process is made, and the process.
 //!
 //! Ordered steps of [`prepare`]:
-//! 1. check, without writing: the texts of configuration and descriptor, the working directory;
+//! 1. check, without writing: the texts of configuration and descriptor, the environment ([`environment`]), the
+//!    working directory;
 //! 2. the run directory, which must be new ([`run::create`]);
 //! 3. the recovery descriptor, flushed (its name is flushed by step 4): it is there before the run begins or
 //!    never;
@@ -48,6 +49,7 @@ use crate::store::slot::{self, HeldSlot, RolledBack, SlotError, SlotRequest};
 use crate::store::{directory, identity, markers, message, proof};
 
 use super::drive::Launch;
+use super::environment::{Environment, environment};
 use super::handshake::Handshake;
 use super::request::{Cause, Place, Refusal, Refused, Request};
 
@@ -61,6 +63,7 @@ pub struct Prepared<'a, H: WriteHost> {
     pub(super) instance_id: String,
     pub(super) slot: Option<HeldSlot>,
     shape: Shape,
+    environment: Environment,
 }
 
 impl<H: WriteHost> std::fmt::Debug for Prepared<'_, H> {
@@ -85,6 +88,8 @@ pub fn prepare<'a, H: WriteHost>(
 ) -> Result<Prepared<'a, H>, Refused> {
     let instance_id = identity::instance_id(host);
     let (config, shape) = check(host, &place, &request, &instance_id)?;
+    let environment = environment(request.parent_session_id, request.set_env, request.remove_env)
+        .map_err(|e| Refusal::Invalid("environment of the runner", e))?;
     let descriptor = request.descriptor.map(|d| d.text()).transpose();
     let descriptor = descriptor.map_err(|e| Refusal::Invalid("recovery descriptor", e))?;
     let run_dir = match run::create(host, place.runs_root, request.run_id, &RetryPolicy::default())
@@ -93,7 +98,8 @@ pub fn prepare<'a, H: WriteHost>(
         Err(RunError::Taken(name)) => return Err(Refusal::Taken(name).into()),
         Err(RunError::Write(e)) => return Err(Refusal::Write(e).into()),
     };
-    let mut prepared = Prepared { host, place, request, run_dir, instance_id, slot: None, shape };
+    let mut prepared =
+        Prepared { host, place, request, run_dir, instance_id, slot: None, shape, environment };
     match prepared.fill(descriptor.as_deref(), &config) {
         Ok(()) => Ok(prepared),
         Err(why) => Err(prepared.take_back(why)),
@@ -266,8 +272,8 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
             cwd: Path::to_path_buf(self.request.cwd),
             stdout_log: layout::RUNNER_STDOUT_LOG,
             stderr_log: layout::RUNNER_STDERR_LOG,
-            set_env: self.request.set_env.to_vec(),
-            remove_env: self.request.remove_env.to_vec(),
+            set_env: self.environment.set.clone(),
+            remove_env: self.environment.remove.clone(),
             instance_id: self.instance_id.clone(),
         };
         let child = match spawn.spawn(&plan) {

@@ -90,9 +90,10 @@ pub struct Request<'a> {
     pub state_budget_ms: u64,
     /// Budget of the whole start-up after the spawn, in ms. `None`: only each state has one.
     pub budget_ms: Option<u64>,
-    /// Variables that the runner gets.
+    /// Variables that the runner gets, beside its parent session.
     pub set_env: &'a [(OsString, OsString)],
-    /// Variables of the launcher that the runner does not get.
+    /// Variables of the launcher that the runner does not get, beside those of
+    /// [`NOT_INHERITED`](super::environment::NOT_INHERITED).
     pub remove_env: &'a [OsString],
 }
 
@@ -135,7 +136,7 @@ impl<'a> Request<'a> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The configuration or descriptor would not be taken by its reader.
+    /// The configuration, descriptor or environment would not be taken by its reader.
     Invalid(&'static str, DecodeError),
     /// The working directory cannot be entered.
     WorkingDirectory(std::io::Error),

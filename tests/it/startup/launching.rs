@@ -1,9 +1,11 @@
 //! What a launch leaves, whatever becomes of it.
-//! Spec: RS-START-13, RS-START-21 to RS-START-27, RS-START-31 to RS-START-43.
+//! Spec: RS-START-13, RS-START-21 to RS-START-27, RS-START-31 to RS-START-43, RS-START-70 to RS-START-72.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
+use runstore::launcher::environment::{NOT_INHERITED, PARENT_SESSION};
 use runstore::launcher::{Cause, Failed, Outcome, Poll, Refusal, Request, SlotWish, prepare};
 use runstore::protocol::ids::RunId;
 use runstore::protocol::written_launch::DescriptorText;
@@ -375,7 +377,8 @@ fn the_plan_names_what_a_process_needs_and_the_steps_are_carried_unread() {
     assert_eq!(plan.config_path, Path::new("/async-cfg-run-1.json"));
     assert_eq!(plan.run_dir, Path::new("/async-subagent-runs/run-1"));
     assert_eq!((plan.stdout_log, plan.stderr_log), ("runner.stdout.log", "runner.stderr.log"));
-    assert_eq!((plan.set_env.len(), plan.remove_env.len()), (1, 1));
+    assert_eq!(plan.set_env, [("A".into(), "b".into())]);
+    assert_eq!(plan.remove_env[0], "GIT_DIR");
     assert_eq!(plan.instance_id, launch.instance_id());
     let status = world.file("status.json").expect("there");
     assert_eq!(status["steps"].as_array().map(Vec::len), Some(2), "one for each child: {status}");
@@ -383,6 +386,38 @@ fn the_plan_names_what_a_process_needs_and_the_steps_are_carried_unread() {
     assert_eq!(status["parallelGroups"], json!([{"start": 0, "count": 2, "stepIndex": 0}]));
     let config = world.host.tree()["async-cfg-run-1.json"].clone().expect("a file");
     assert!(String::from_utf8_lossy(&config).contains("{\"x\": 1e400}"), "unread, as it was");
+}
+
+#[test]
+fn a_runner_has_the_parent_session_of_its_launch_and_no_way_into_another_repository() {
+    let steps = STEPS.replace(r#""agent""#, r#""parentSessionId":"P","agent""#);
+    for parent in [Some("P"), None] {
+        let world = World::new();
+        let mut spawner = Spawner::of(&Child::new(77));
+        let request = match parent {
+            Some(_) => Request { parent_session_id: parent, steps: &steps, ..world.request() },
+            None => world.request(),
+        };
+        let launch = world.prepared(request).start(&mut spawner).expect("made");
+        let plan = spawner.plan.take().expect("asked");
+        for name in PARENT_SESSION {
+            let set =
+                plan.set_env.iter().find(|(set, _)| set == name).map(|(_, id)| id.as_os_str());
+            assert_eq!(set, parent.map(OsStr::new), "{name}");
+            assert_eq!(plan.remove_env.contains(&name.into()), parent.is_none(), "{name}");
+        }
+        for name in NOT_INHERITED {
+            assert!(plan.remove_env.contains(&name.into()), "{name}");
+        }
+        drop(launch);
+    }
+    let world = World::new();
+    let before = world.host.tree();
+    let set_env = [(PARENT_SESSION[0].into(), "S".into())];
+    let request = Request { set_env: &set_env, ..world.request() };
+    let refused = prepare(&world.host, world.place(), request).expect_err("not the caller's");
+    assert!(matches!(refused.why, Refusal::Invalid("environment of the runner", _)), "{refused}");
+    assert_eq!(world.host.tree(), before, "nothing is written");
 }
 
 #[test]
