@@ -21,6 +21,7 @@ use super::error::DecodeError;
 use super::member;
 use super::open::{Word as _, words};
 use super::raw::Raw;
+use super::temp_root::Family;
 
 words! {
     /// What a recorded process was. Facts §5.1.
@@ -31,6 +32,17 @@ words! {
         PiWriter = "pi-writer",
         /// A writer of the second family.
         DmWriter = "dm-writer",
+    }
+}
+
+impl InstanceKind {
+    /// What a writer is called in a store of this family, whose readers refuse the other name.
+    /// Spec: RS-CAND-08.
+    pub fn writer_of(family: Family) -> Self {
+        match family {
+            Family::Pi => Self::PiWriter,
+            Family::Dm => Self::DmWriter,
+        }
     }
 }
 

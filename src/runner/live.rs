@@ -39,6 +39,7 @@ pub(super) struct Live<H: ProcessHost> {
     pub(super) index: usize,
     pub(super) child: H::Child,
     pub(super) pipe: Option<H::Pipe>,
+    kind: InstanceKind,
     log: OutputLog<H::File>,
     phase: Phase,
 }
@@ -51,7 +52,7 @@ pub(super) struct Ended {
 }
 
 impl<H: ProcessHost> Live<H> {
-    /// Starts a step.
+    /// Starts a step, which is recorded as a writer of this kind.
     ///
     /// # Errors
     /// As the system says; nothing was started then.
@@ -59,6 +60,7 @@ impl<H: ProcessHost> Live<H> {
         host: &H,
         index: usize,
         step: &Step,
+        kind: InstanceKind,
         output_max_bytes: u64,
     ) -> io::Result<Self> {
         let (pipe, end) = host.pipe()?;
@@ -74,7 +76,7 @@ impl<H: ProcessHost> Live<H> {
         let log = OutputLog::new(index, output_max_bytes);
         // The end for the child is closed here: else the pipe would never be seen to close.
         drop(end);
-        Ok(Self { index, child, pipe: Some(pipe), log, phase: Phase::Running })
+        Ok(Self { index, child, pipe: Some(pipe), kind, log, phase: Phase::Running })
     }
 
     /// Whether its end is under way, which is looked at more often.
@@ -169,7 +171,7 @@ impl<H: ProcessHost> Live<H> {
             Exit::Signal(name) => (None, Some(name.clone())),
         };
         let writer = Instance {
-            kind: InstanceKind::PiWriter,
+            kind: self.kind,
             id: attempt_id(),
             close_observed_at_ms: host.now_ms(),
             exit_code,

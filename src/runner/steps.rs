@@ -25,10 +25,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::protocol::account::Author;
-use crate::protocol::candidate::Instance;
+use crate::protocol::candidate::{Instance, InstanceKind};
 use crate::protocol::written_run::{self, StepAccount};
 use crate::protocol::written_status::StatusPatch;
 use crate::protocol::{RunMode, RunState, StepState, Word as _, layout, limits, written};
@@ -39,7 +39,7 @@ use crate::store::proof::RunPlace;
 use crate::store::retry::RetryPolicy;
 use crate::store::run::{self, StatusPlace};
 use crate::store::sidecar::PatchError;
-use crate::store::{ProcessHost, identity, journal, markers};
+use crate::store::{ProcessHost, discover, identity, journal, markers};
 
 use super::finish::{self, Finished};
 use super::live::{Ended, Live};
@@ -160,6 +160,7 @@ pub(super) struct Board {
     pub(super) started_at_ms: i64,
     pub(super) accounts: Vec<StepAccount>,
     pub(super) writers: Vec<Vec<Instance>>,
+    pub(super) writer_kind: InstanceKind,
     pub(super) cut: Option<Cut>,
     pub(super) mode: RunMode,
 }
@@ -202,10 +203,12 @@ pub fn run<H: ProcessHost>(job: &Job<'_, H>, plan: &Plan) -> Result<Finished, Ru
     if steps.is_empty() {
         return Err(RunnerError::Nothing);
     }
+    let family = discover::family_of_run(job.host, Path::new(job.async_dir));
     let mut board = Board {
         started_at_ms: job.host.now_ms(),
         accounts: steps.iter().map(|step| StepAccount::pending(&step.agent)).collect(),
         writers: vec![Vec::new(); steps.len()],
+        writer_kind: InstanceKind::writer_of(family),
         cut: None,
         mode: plan.mode(),
     };
@@ -290,7 +293,8 @@ impl<H: ProcessHost> Round<'_, '_, H> {
     fn start(&mut self, first: usize, group: &[Step]) -> Result<(), RunnerError> {
         for (at, step) in group.iter().enumerate() {
             let index = first + at;
-            let started = Live::start(self.job.host, index, step, self.plan.output_max_bytes);
+            let (host, kind) = (self.job.host, self.board.writer_kind);
+            let started = Live::start(host, index, step, kind, self.plan.output_max_bytes);
             let account = &mut self.board.accounts[index];
             account.started_at_ms = Some(self.job.host.now_ms());
             match started {

@@ -1,5 +1,6 @@
 //! A whole run of a plain command, its inbox, and the release of its lease: every crash of each.
 
+use runstore::protocol::candidate::InstanceKind;
 use runstore::protocol::control::InboxClosed;
 use runstore::protocol::status::{StatusView, StepView};
 use runstore::protocol::{Document, Open, RunState, StepState};
@@ -125,6 +126,27 @@ fn a_failing_effect_of_a_run_is_told_and_no_end_is_without_its_result() {
             Err(_) => assert!(!ended || has_result(host), "{at}"),
         }
     });
+}
+
+/// The kinds of the writers that a run leaves under these variables.
+fn kinds(variables: &[(&str, &str)]) -> Vec<InstanceKind> {
+    let host = FaultHost::new();
+    let_in(&host);
+    for (name, value) in variables {
+        host.set_env(name, value);
+    }
+    executed(&host);
+    let writers = candidate(&host).expect("whole").writers;
+    writers.into_iter().flat_map(|(_, records)| records).map(|record| record.kind).collect()
+}
+
+/// Spec: RS-CAND-08.
+#[test]
+fn a_writer_is_of_the_kind_that_the_readers_of_the_store_know() {
+    let (pi, dm) = ("PI_SUBAGENTS_TEMP_ROOT", "DM_SUBAGENTS_TEMP_ROOT");
+    assert_eq!(kinds(&[]), [InstanceKind::PiWriter], "nothing says whose store it is");
+    assert_eq!(kinds(&[(dm, "/")]), [InstanceKind::DmWriter]);
+    assert_eq!(kinds(&[(pi, "/"), (dm, "/other")]), [InstanceKind::PiWriter]);
 }
 
 #[test]
