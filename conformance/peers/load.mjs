@@ -1,4 +1,4 @@
-// Loads the modules of one published peer from the directory that `run` installed into.
+// Loads the modules of one published peer from the directory that `install` made.
 //
 // A peer reads its temp root from the environment when it is loaded, so one process is for one peer and
 // one store. The first peer is published as TypeScript and goes through jiti; the second as JavaScript.
@@ -6,7 +6,7 @@ import * as path from "node:path";
 import { pathToFileURL } from "node:url";
 
 const PEERS = {
-	pi: { base: "node_modules/pi-subagents", ext: ".ts", tempEnv: "PI_SUBAGENTS_TEMP_ROOT", writerKind: "pi-writer" },
+	pi: { base: "node_modules/pi-subagents", ext: ".ts", tempEnv: "PI_SUBAGENTS_TEMP_ROOT", writerKind: "pi-writer", preload: "runner-peer-preload.mjs" },
 	dm: { base: "dm/extensions/dm-subagents", ext: ".js", tempEnv: "DM_SUBAGENTS_TEMP_ROOT", writerKind: "dm-writer" },
 };
 
@@ -21,7 +21,27 @@ const MODULES = {
 	utils: "shared/utils",
 };
 
-export async function loadPeer(name, installed, tempRoot) {
+// What launching and observing needs beside that; these load the peer's host as well.
+export const LAUNCHING = {
+	execution: "runs/background/async-execution",
+	list: "runs/background/async-status",
+	status: "runs/background/run-status",
+	reconciler: "runs/background/stale-run-reconciler",
+	resume: "runs/background/async-resume",
+	control: "runs/background/control-channel",
+	watcher: "runs/background/result-watcher",
+	budget: "runs/shared/run-fanout-budget",
+};
+
+// The words that start the peer's runner, without the configuration that comes last. They are those of its
+// launcher, but for the places of its host's packages: those lie beside it here.
+export function runnerWords(name, installed) {
+	const { base, ext, preload } = PEERS[name];
+	const words = [path.join(installed, "node_modules/jiti/lib/jiti-cli.mjs"), path.join(installed, base, `src/runs/background/subagent-runner${ext}`)];
+	return preload ? ["--import", pathToFileURL(path.join(installed, base, preload)).href, ...words] : words;
+}
+
+export async function loadPeer(name, installed, tempRoot, more = {}) {
 	const peer = PEERS[name];
 	process.env[peer.tempEnv] = tempRoot;
 	const base = path.join(installed, peer.base);
@@ -32,6 +52,6 @@ export async function loadPeer(name, installed, tempRoot) {
 		load = (file) => jiti.import(file);
 	}
 	const modules = {};
-	for (const [key, file] of Object.entries(MODULES)) modules[key] = await load(path.join(base, "src", file + peer.ext));
+	for (const [key, file] of Object.entries({ ...MODULES, ...more })) modules[key] = await load(path.join(base, "src", file + peer.ext));
 	return { name, writerKind: peer.writerKind, ...modules };
 }
