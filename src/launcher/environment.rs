@@ -1,7 +1,7 @@
 //! The environment of a runner: what it is told by variables, and what it does not inherit.
 //!
 //! Theory of operation. A runner gets the variables of its launcher, which was itself started by somebody:
-//! perhaps out of a hook of Git, perhaps as a step of another run. [`environment`] says what is set and
+//! perhaps out of a hook of Git, perhaps as a step of another run. [`environment()`] says what is set and
 //! what is removed, as plain names and values, so that whoever makes the process has nothing to decide:
 //! 1. the variables of the caller are judged. One that no system takes, that is named twice, or that
 //!    belongs to the launch is refused: what wins would depend on who makes the process;

@@ -1,7 +1,7 @@
 //! Everything that a run needs before its process is made, and the process.
 //!
 //! Ordered steps of [`prepare`]:
-//! 1. check, without writing: the texts of configuration and descriptor, the environment ([`environment`]), the
+//! 1. check, without writing: the texts of configuration and descriptor, the environment ([`environment()`]), the
 //!    working directory;
 //! 2. the run directory, which must be new ([`run::create`]);
 //! 3. the recovery descriptor, flushed (its name is flushed by step 4): it is there before the run begins or

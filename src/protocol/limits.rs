@@ -147,6 +147,9 @@ pub const REPLACEMENT_MS: i64 = 10_000;
 /// How often a runner looks into its inbox (facts C-4): often enough for a person, and cheap. It is a look
 /// because a user has few watches, and the end of a step wakes it anyway.
 pub const CONTROL_POLL_MS: i64 = 250;
+/// How often a status is written for the activity of its steps alone: a status is flushed, and a person who
+/// looks sees no difference. The existing runners write ten times as often and flush nothing (facts S-43).
+pub const ACTIVITY_MS: u64 = 1_000;
 /// Size from which the output of a step is moved aside. The one before is dropped, so at most twice as much
 /// is kept of each step.
 pub const OUTPUT_MAX_BYTES: u64 = 16 << 20;

@@ -10,10 +10,65 @@
 
 use serde::Serialize;
 
+use super::document::Document;
 use super::limits::LIFECYCLE_VERSION;
 use super::open::Word as _;
 use super::state::{RunMode, RunState, StepState};
-use super::written::{PreparedProof, indented, pretty, string};
+use super::written::{PreparedProof, indented, pretty, rebuilt, string};
+
+/// What a step is doing just now. Facts §3.5, S-46.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Activity {
+    /// When it was last seen to do something, in ms since the epoch.
+    #[serde(rename = "lastActivityAt", skip_serializing_if = "Option::is_none")]
+    pub at_ms: Option<i64>,
+    /// The tool that it uses.
+    #[serde(rename = "currentTool", skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Since when it uses it, in ms since the epoch.
+    #[serde(rename = "currentToolStartedAt", skip_serializing_if = "Option::is_none")]
+    pub tool_since_ms: Option<i64>,
+    /// The file that it works on.
+    #[serde(rename = "currentPath", skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// How many turns it has taken.
+    #[serde(rename = "turnCount", skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u64>,
+    /// How many tools it has used.
+    #[serde(rename = "toolCount", skip_serializing_if = "Option::is_none")]
+    pub tools: Option<u64>,
+}
+
+impl Activity {
+    /// The same of somebody who has stopped: what was done stays, what is being done does not.
+    #[must_use]
+    pub fn at_rest(&self) -> Self {
+        Self { tool: None, tool_since_ms: None, path: None, ..self.clone() }
+    }
+
+    /// The members of a run that does this, as JSON texts. A member that says nothing is `null`, which every
+    /// reader takes for absent, so that nothing of an earlier activity is left. Nothing is said of a run
+    /// that was never active.
+    pub fn members(&self) -> Vec<(&'static str, String)> {
+        if *self == Self::default() {
+            return Vec::new();
+        }
+        let text = |text: &Option<String>| text.as_deref().map(string);
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let at = |at: Option<i64>| at.map(|at| at.to_string());
+        [
+            ("lastActivityAt", at(self.at_ms)),
+            ("currentTool", text(&self.tool)),
+            ("currentToolStartedAt", at(self.tool_since_ms)),
+            ("currentPath", text(&self.path)),
+            ("turnCount", number(self.turns)),
+            ("toolCount", number(self.tools)),
+        ]
+        .map(|(key, text)| (key, text.unwrap_or_else(|| "null".to_owned())))
+        .into()
+    }
+}
 
 /// One step, as its runner knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +89,10 @@ pub struct StepAccount {
     pub error: Option<String>,
     /// Whether it was ended for lack of time.
     pub timed_out: bool,
+    /// What it is doing.
+    pub activity: Activity,
+    /// Members of its runner: names and JSON texts. None of ours is among them ([`is_of_step`]).
+    pub more: Vec<(String, String)>,
 }
 
 impl StepAccount {
@@ -48,6 +107,8 @@ impl StepAccount {
             signal: None,
             error: None,
             timed_out: false,
+            activity: Activity::default(),
+            more: Vec::new(),
         }
     }
 }
@@ -73,7 +134,34 @@ struct StepText<'a> {
     stopped: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    #[serde(flatten)]
+    activity: &'a Activity,
     process_terminal: PreparedProof<'a>,
+}
+
+/// The members of a step that this library writes.
+const OF_STEP: [&str; 16] = [
+    "agent",
+    "status",
+    "startedAt",
+    "endedAt",
+    "durationMs",
+    "exitCode",
+    "processSignal",
+    "timedOut",
+    "stopped",
+    "error",
+    "lastActivityAt",
+    "currentTool",
+    "currentToolStartedAt",
+    "currentPath",
+    "turnCount",
+    "toolCount",
+];
+
+/// Whether a member of a step is written by this library, or by an observer, and so is nobody else's to set.
+pub fn is_of_step(key: &str) -> bool {
+    OF_STEP.contains(&key) || key == "processTerminal"
 }
 
 /// The member `steps` of a status, moved to its place. Every step is pending for a proof (facts S-41).
@@ -81,9 +169,21 @@ pub fn steps(accounts: &[StepAccount], run_id: &str, instance_id: &str) -> Strin
     let texts: Vec<_> = accounts
         .iter()
         .enumerate()
-        .map(|(at, step)| step_text(step, run_id, instance_id, at))
+        .map(|(at, step)| {
+            let text = pretty(&step_text(step, run_id, instance_id, at));
+            format!("\n    {}", indented(&with_more(text, &step.more), 4))
+        })
         .collect();
-    indented(&pretty(&texts), 2)
+    if texts.is_empty() { "[]".to_owned() } else { format!("[{}\n  ]", texts.join(",")) }
+}
+
+fn with_more(text: String, more: &[(String, String)]) -> String {
+    if more.is_empty() {
+        return text;
+    }
+    let doc = Document::parse(&text).expect("an object that was written here");
+    let more: Vec<_> = more.iter().map(|(key, text)| (key.as_str(), text.clone())).collect();
+    rebuilt(&doc, &[], &more)
 }
 
 fn step_text<'a>(
@@ -103,6 +203,7 @@ fn step_text<'a>(
         timed_out: step.timed_out.then_some(true),
         stopped: (step.state == StepState::Stopped).then_some(true),
         error: step.error.as_deref(),
+        activity: &step.activity,
         process_terminal: PreparedProof::pending_step(run_id, instance_id, at),
     }
 }

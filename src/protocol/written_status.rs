@@ -95,6 +95,16 @@ struct StepText<'a> {
     status: &'a str,
 }
 
+fn group_text(group: &StepGroup) -> GroupText {
+    GroupText { start: group.start, count: group.count, step_index: group.step_index }
+}
+
+/// The member `parallelGroups` of a status, moved to its place.
+pub fn groups_text(groups: &[StepGroup]) -> String {
+    let texts: Vec<_> = groups.iter().map(group_text).collect();
+    written::indented(&written::pretty(&texts), 2)
+}
+
 impl FirstStatus<'_> {
     /// The text of the file.
     pub fn text(&self) -> String {
@@ -114,15 +124,7 @@ impl FirstStatus<'_> {
                 .groups
                 .iter()
                 .fold(self.agents.len(), |n, group| (n + 1).saturating_sub(group.count)),
-            parallel_groups: self
-                .groups
-                .iter()
-                .map(|group| GroupText {
-                    start: group.start,
-                    count: group.count,
-                    step_index: group.step_index,
-                })
-                .collect(),
+            parallel_groups: self.groups.iter().map(group_text).collect(),
             steps: self.agents.iter().map(|agent| StepText { agent, status: "pending" }).collect(),
             process: self.process,
             process_terminal: written::PreparedProof::pending(self.run_id, self.instance_id),

@@ -23,15 +23,18 @@
 use crate::protocol::error::with_causes;
 use crate::protocol::written_run::RunResult;
 use crate::protocol::{RunState, Word as _, limits, written};
-use crate::store::inbox::{self, Request};
+use crate::store::host::WriteHost;
+use crate::store::inbox;
 use crate::store::lease::{self, Released};
 use crate::store::publish::{self, PublishError};
 use crate::store::retry::RetryPolicy;
 use crate::store::sidecar::PatchError;
-use crate::store::{ProcessHost, candidate, markers, reserve};
+use crate::store::{candidate, markers, reserve};
 
+use super::board::{Board, Cut};
+use super::job::{Job, RunnerError, tell, update};
 use super::output;
-use super::steps::{Board, Cut, Job, RunnerError, status, tell, update};
+use super::session::cut_of;
 
 /// What holds at the end of a run.
 #[derive(Debug)]
@@ -45,9 +48,10 @@ pub struct Finished {
 }
 
 /// Ends a run. See the module's ordered steps.
-pub(super) fn finish<H: ProcessHost>(
+pub(super) fn finish<H: WriteHost>(
     job: &Job<'_, H>,
     mut board: Board,
+    result_file: &str,
 ) -> Result<Finished, RunnerError> {
     let (host, place) = (job.host, &job.place);
     let (run_dir, run_id) = (place.run_dir, place.run_id.as_str());
@@ -61,13 +65,15 @@ pub(super) fn finish<H: ProcessHost>(
     take_what_is_left(job, &mut board);
     let ended_at_ms = host.now_ms();
     let (mut state, mut error) = (board.outcome(), board.error());
-    if let Err(e) = publish(job, &board, state, error.as_deref(), ended_at_ms) {
+    if let Err(e) = publish(job, &board, result_file, state, error.as_deref(), ended_at_ms) {
         // Nobody would be told of a success that has no result (facts T-12).
         note("the run is told as failed", &e);
         state = RunState::Failed;
         error = Some(with_causes(&e));
     }
-    let patch = status(job, &board).state(state).ended_at_ms(ended_at_ms);
+    board.activity = board.activity.at_rest();
+    let patch = board.status(run_id, job.instance_id, host.now_ms());
+    let patch = patch.state(state).ended_at_ms(ended_at_ms);
     let patch = match &error {
         Some(error) => patch.error(error),
         None => patch,
@@ -114,23 +120,23 @@ pub(super) fn finish<H: ProcessHost>(
 }
 
 /// Step 1, second half. Only what still means something: the steps have ended.
-fn take_what_is_left<H: ProcessHost>(job: &Job<'_, H>, board: &mut Board) {
+fn take_what_is_left<H: WriteHost>(job: &Job<'_, H>, board: &mut Board) {
     let taken = inbox::take(job.host, job.place.run_dir, job.place.run_id.as_str());
     for request in taken.map(|taken| taken.requests).unwrap_or_default() {
-        if let (Request::Stop { step: None, reason }, Some(Cut::Interrupted)) =
-            (request, &board.cut)
+        if let (Some(cut @ Cut::Stopped(_)), Some(Cut::Interrupted)) = (cut_of(request), &board.cut)
+            && let Cut::Stopped(why) = &cut
         {
-            let why = reason.unwrap_or_else(|| "stopped on request".to_owned());
-            tell(job, "subagent.run.stopped", false, &[("message", written::string(&why))]);
-            board.cut = Some(Cut::Stopped(why));
+            tell(job, "subagent.run.stopped", false, &[("message", written::string(why))]);
+            board.cut = Some(cut);
         }
     }
 }
 
 /// Step 2. A run without a session has no result (facts S-98).
-fn publish<H: ProcessHost>(
+fn publish<H: WriteHost>(
     job: &Job<'_, H>,
     board: &Board,
+    file: &str,
     state: RunState,
     error: Option<&str>,
     ended_at_ms: i64,
@@ -155,8 +161,8 @@ fn publish<H: ProcessHost>(
         async_dir: job.async_dir,
     }
     .text();
-    let (file, retry) = (format!("{}.json", job.place.run_id.as_str()), RetryPolicy::default());
-    let write = || publish::publish(host, job.results, &file, &text, Some(run_dir), &retry);
+    let retry = RetryPolicy::default();
+    let write = || publish::publish(host, job.results, file, &text, Some(run_dir), &retry);
     let is_full = |e: &PublishError| matches!(e, PublishError::Write(e) if e.is_capacity());
     insist(job, write, is_full).map(drop)
 }
@@ -166,7 +172,7 @@ fn is_full(e: &PatchError) -> bool {
 }
 
 /// Tries again while there is no room, after the reserve was given back.
-fn insist<H: ProcessHost, T, E>(
+fn insist<H: WriteHost, T, E>(
     job: &Job<'_, H>,
     mut act: impl FnMut() -> Result<T, E>,
     is_full: impl Fn(&E) -> bool,

@@ -13,8 +13,7 @@
 //! Spec: RS-STEP-02.
 
 use crate::protocol::{layout, limits};
-use crate::store::ProcessHost;
-use crate::store::host::{Host, Part};
+use crate::store::host::{Host, Part, WriteHost};
 use crate::store::journal::{self, rotated_name};
 
 /// The log of one step.
@@ -44,7 +43,7 @@ impl<F> OutputLog<F> {
     }
 
     /// Writes a piece, which is shorter than the bound.
-    pub fn write<H: ProcessHost<File = F>>(&mut self, host: &H, run_dir: &H::Dir, piece: &[u8]) {
+    pub fn write<H: WriteHost<File = F>>(&mut self, host: &H, run_dir: &H::Dir, piece: &[u8]) {
         if self.put(host, run_dir, piece).is_err() {
             self.dropped_bytes += piece.len() as u64;
             // Whatever was wrong with it, the next piece begins with a new look.
@@ -52,7 +51,7 @@ impl<F> OutputLog<F> {
         }
     }
 
-    fn put<H: ProcessHost<File = F>>(
+    fn put<H: WriteHost<File = F>>(
         &mut self,
         host: &H,
         run_dir: &H::Dir,

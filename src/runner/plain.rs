@@ -10,7 +10,7 @@
 //! 5. run the steps and end in order ([`steps::run`]).
 //!
 //! What a crash leaves is in the text of each step's module. A failure after step 3 is recorded in the run
-//! ([`Committed::fail`]); one before it is told to the launcher. Spec: RS-STEP-09, RS-START-44 to RS-START-53.
+//! ([`Committed::fail`](super::startup::Committed::fail)); one before it is told to the launcher. Spec: RS-STEP-09, RS-START-44 to RS-START-53.
 
 use std::fmt;
 use std::io;
@@ -18,16 +18,13 @@ use std::path::Path;
 
 use crate::protocol::command_step::{self, CommandStep};
 use crate::protocol::error::with_causes;
-use crate::protocol::{DecodeError, Document, layout, limits};
-use crate::store::advisory::Locks;
-use crate::store::atomic::WriteError;
-use crate::store::proof::RunPlace;
-use crate::store::retry::RetryPolicy;
-use crate::store::{ProcessHost, WatchHost, directory};
+use crate::protocol::{DecodeError, Document, limits};
+use crate::store::{ProcessHost, WatchHost};
 
 use super::finish::Finished;
-use super::startup::{Committed, Config, ConfigError, Startup, StartupError, read_config};
-use super::steps::{self, Job, Plan, RunnerError, Step};
+use super::job::{Desk, DeskError};
+use super::startup::{Config, ConfigError, Startup, StartupError, read_config};
+use super::steps::{self, Plan, RunnerError, Step};
 
 /// How long it is waited for another process of ours that changes the same file, in ms.
 const LOCK_MS: u64 = 2_000;
@@ -38,12 +35,12 @@ const LOCK_MS: u64 = 2_000;
 pub enum ExecuteError {
     /// The configuration is none that a runner takes.
     Config(ConfigError),
-    /// A directory of the store cannot be opened.
-    Place(&'static str, io::Error),
+    /// The store that the configuration lay in cannot be opened.
+    Store(io::Error),
     /// It was not let in, or could not begin. The launcher was told, or the run.
     Startup(StartupError),
-    /// There is no place for the result. The run was told.
-    Results(WriteError),
+    /// A place that the run needs is not there. The run was told.
+    Desk(DeskError),
     /// It was let in, and the steps could not be led to an end.
     Run(RunnerError),
 }
@@ -52,9 +49,9 @@ impl fmt::Display for ExecuteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(_) => f.write_str("the configuration is not taken"),
-            Self::Place(what, _) => write!(f, "{what} cannot be opened"),
+            Self::Store(_) => f.write_str("the store of the configuration cannot be opened"),
             Self::Startup(_) => f.write_str("the runner did not begin"),
-            Self::Results(_) => f.write_str("there is no place for the result"),
+            Self::Desk(_) => f.write_str("a place that the run needs cannot be opened"),
             Self::Run(_) => f.write_str("the run was given up"),
         }
     }
@@ -64,9 +61,9 @@ impl std::error::Error for ExecuteError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Config(e) => Some(e),
-            Self::Place(_, e) => Some(e),
+            Self::Store(e) => Some(e),
             Self::Startup(e) => Some(e),
-            Self::Results(e) => Some(e),
+            Self::Desk(e) => Some(e),
             Self::Run(e) => Some(e),
         }
     }
@@ -82,13 +79,9 @@ pub fn execute<H: ProcessHost + WatchHost>(
     budget_ms: u64,
 ) -> Result<Finished, ExecuteError> {
     let config = read_config(host, config_path).map_err(ExecuteError::Config)?;
-    let open = |what: &'static str, path: Option<&Path>| {
-        let path = path.ok_or_else(|| ExecuteError::Place(what, io::ErrorKind::NotFound.into()))?;
-        host.open_dir(path).map_err(|e| ExecuteError::Place(what, e))
-    };
     let config_path = host.absolute(config_path);
-    let temp = open("the store of the configuration", config_path.parent())?;
-    let runs_root = open("the directory of all runs", config.async_dir().parent())?;
+    let temp = config_path.parent().ok_or_else(|| io::ErrorKind::NotFound.into());
+    let temp = temp.and_then(|path| host.open_dir(path)).map_err(ExecuteError::Store)?;
     let startup = Startup::begin(host, &temp, &config, budget_ms).map_err(ExecuteError::Startup)?;
     let plan = match plan(&config, host.now_ms()) {
         Ok(plan) => plan,
@@ -98,40 +91,17 @@ pub fn execute<H: ProcessHost + WatchHost>(
         }
     };
     let committed = startup.wait().map_err(ExecuteError::Startup)?;
-    let names = [layout::RESULTS_DIR];
-    let results = match directory::create_path(host, &temp, &names, &RetryPolicy::default()) {
-        Ok(results) => results,
+    let desk = match Desk::open(&committed) {
+        Ok(desk) => desk,
         Err(e) => {
             // What could not be recorded either is for the shim to tell.
             let _ = committed.fail(&with_causes(&e));
-            return Err(ExecuteError::Results(e));
+            return Err(ExecuteError::Desk(e));
         }
     };
-    work(&committed, &runs_root, &results, &plan).map_err(ExecuteError::Run)
-}
-
-fn work<H: ProcessHost>(
-    committed: &Committed<'_, H>,
-    runs_root: &H::Dir,
-    results: &H::Dir,
-    plan: &Plan,
-) -> Result<Finished, RunnerError> {
-    let (host, config) = (committed.host, committed.config);
-    let locks = Locks::new(host, runs_root, layout::RUNS_DIR, LOCK_MS);
-    let run_id = config.run_id();
-    let job = Job {
-        host,
-        place: RunPlace { temp: committed.temp, runs_root, run_dir: &committed.run_dir, run_id },
-        results,
-        locks: Some(&locks),
-        instance_id: config.instance_id().unwrap_or_default(),
-        session_id: config.session_id(),
-        completion_owner_id: config.completion_owner_id(),
-        cwd: config.view().cwd.as_deref().unwrap_or_default(),
-        async_dir: &config.async_dir().to_string_lossy(),
-        lease: committed.lease.as_ref().map(|held| (&*held.id, &*held.owner.token)),
-    };
-    steps::run(&job, plan)
+    let locks = desk.locks(LOCK_MS);
+    steps::run_as(&desk.job(Some(&locks)), &plan, Some(desk.result_file()))
+        .map_err(ExecuteError::Run)
 }
 
 /// What a configuration asks for. Spec: RS-STEP-09.

@@ -17,9 +17,10 @@
 //! A crash leaves requests that nobody took up, or a line in the log about one that nobody carried out.
 //! Spec: RS-STEP-04, RS-STEP-05; facts C-1 to C-5.
 
+use std::fmt;
 use std::io;
 
-use crate::protocol::control::{REQUEST_MAX_BYTES, SteerRequest, StopRequest};
+use crate::protocol::control::{REQUEST_MAX_BYTES, SteerMode, SteerRequest, StopRequest};
 use crate::protocol::state::RunState;
 use crate::protocol::{Document, layout, limits, written, written_run};
 
@@ -43,11 +44,32 @@ pub enum Request {
     Timeout,
     /// Pause the run.
     Interrupt,
-    /// A message to a step.
-    Steer {
-        /// Its id.
-        id: String,
-    },
+    /// A message to the steps.
+    Steer(Message),
+}
+
+/// A message to steps that are at work. Facts C-3.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its id, for the answer.
+    pub id: String,
+    /// What it says.
+    pub text: String,
+    /// When it is to be delivered; `None` leaves it to the runner.
+    pub mode: Option<SteerMode>,
+    /// The indexes of the steps; none leaves them to the runner.
+    pub targets: Vec<i64>,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What somebody writes to an agent appears in no log.
+        let bytes = self.text.len();
+        f.debug_struct("Message")
+            .field("id", &self.id)
+            .field("bytes", &bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Request {
@@ -56,7 +78,7 @@ impl Request {
             Self::Stop { .. } => "stop",
             Self::Timeout => "timeout",
             Self::Interrupt => "interrupt",
-            Self::Steer { .. } => "steer",
+            Self::Steer(_) => "steer",
         }
     }
 }
@@ -111,7 +133,9 @@ fn stop(doc: &Document<'_>) -> Option<Request> {
 }
 
 fn steer(doc: &Document<'_>) -> Option<Request> {
-    Some(Request::Steer { id: SteerRequest::read(doc).ok()?.id })
+    let SteerRequest { id, mode, targets, .. } = SteerRequest::read(doc).ok()?;
+    let text = doc.get("message")?.string()?.into_owned();
+    Some(Request::Steer(Message { id, text, mode, targets }))
 }
 
 struct Inbox<'a, H: WriteHost> {

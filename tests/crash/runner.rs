@@ -1,14 +1,19 @@
-//! A whole run of a plain command, its inbox, and the release of its lease: every crash of each.
+//! A whole run of a plain command, one of a runner that does its own work, an inbox, and the release of a lease: every
+//! crash of each.
 
 use runstore::protocol::candidate::InstanceKind;
 use runstore::protocol::control::InboxClosed;
+use runstore::protocol::ids::RunId;
 use runstore::protocol::status::{StatusView, StepView};
-use runstore::protocol::{Document, Open, RunState, StepState};
+use runstore::protocol::written_run::Activity;
+use runstore::protocol::{Document, Open, RunMode, RunState, StepState};
 use runstore::runner::finish::Finished;
+use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::steps::{Job, Plan, RunnerError, Step, run};
+use runstore::store::atomic::{Durability, Options, replace};
 use runstore::store::candidate::acknowledge_release;
-use runstore::store::host::Exit;
-use runstore::store::inbox::{Request, close, take};
+use runstore::store::host::{Exit, WriteHost as _};
+use runstore::store::inbox::{Message, Request, close, take};
 use runstore::store::proof::RunPlace;
 use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
 
@@ -25,13 +30,15 @@ fn let_in(host: &FaultHost) {
     script.ends.push_back((7, Exit::Code(0)));
 }
 
-fn try_run(host: &FaultHost) -> Result<Finished, RunnerError> {
-    let (runs_root, run_dir, results) = (host.dir("/runs"), run_dir(host), host.dir("/results"));
-    let run_id = run_id();
-    let job = Job {
+fn job<'a>(
+    host: &'a FaultHost,
+    (runs_root, run_dir, results): (&'a usize, &'a usize, &'a usize),
+    run_id: &'a RunId,
+) -> Job<'a, FaultHost> {
+    Job {
         host,
-        place: RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id },
-        results: &results,
+        place: RunPlace { temp: &0, runs_root, run_dir, run_id },
+        results,
         locks: None,
         instance_id: "i",
         session_id: Some("S"),
@@ -39,7 +46,13 @@ fn try_run(host: &FaultHost) -> Result<Finished, RunnerError> {
         cwd: "/",
         async_dir: "/runs/run-1",
         lease: None,
-    };
+    }
+}
+
+fn try_run(host: &FaultHost) -> Result<Finished, RunnerError> {
+    let (runs_root, run_dir, results) = (host.dir("/runs"), run_dir(host), host.dir("/results"));
+    let run_id = run_id();
+    let job = job(host, (&runs_root, &run_dir, &results), &run_id);
     let step = Step {
         agent: "a".to_owned(),
         program: "a".into(),
@@ -176,6 +189,74 @@ fn what_goes_wrong_at_the_end_of_a_run_is_told_with_the_cause_that_the_system_ga
     }
 }
 
+/// A runner that does its own work: a step in itself, one that it ends early, a group that it makes, and
+/// what it says meanwhile.
+fn try_session(host: &FaultHost) -> Result<Finished, RunnerError> {
+    let (runs_root, run_dir, results) = (host.dir("/runs"), run_dir(host), host.dir("/results"));
+    let run_id = run_id();
+    let job = job(host, (&runs_root, &run_dir, &results), &run_id);
+    let mut session = Session::begin(&job, &Work::new(RunMode::Chain, &["a", "expand:b"]))?;
+    session.step_started(0, None)?;
+    session.activity(0, &Activity { turns: Some(1), ..Activity::default() });
+    session.output(0, b"said");
+    let described = session.describe(0, "sessionFile", "\"/s.jsonl\"");
+    described.expect("it is the runner's own");
+    host.wait_ms(1_000);
+    session.look()?;
+    session.step_ended(0, StepEnd::complete())?;
+    session.expand(1, &["b", "c"])?;
+    for step in [1, 2] {
+        session.step_started(step, None)?;
+        session.step_ended(step, StepEnd::complete())?;
+    }
+    session.finish()
+}
+
+fn worked(host: &FaultHost) {
+    let done = try_session(host).expect("nothing fails here");
+    assert_eq!((done.state, done.problems.as_slice()), (RunState::Complete, &[][..]));
+}
+
+#[test]
+pub(crate) fn every_crash_of_a_session_leaves_an_end_with_its_result_or_none() {
+    let seen = explore(let_in, worked, an_end_has_its_result);
+    table::seen("session::Session", &seen);
+}
+
+#[test]
+pub(crate) fn an_end_of_a_session_before_its_result_is_caught() {
+    let before_the_result = |host: &FaultHost| {
+        let (runs_root, run_dir, results) =
+            (host.dir("/runs"), run_dir(host), host.dir("/results"));
+        let run_id = run_id();
+        let job = job(host, (&runs_root, &run_dir, &results), &run_id);
+        let mut session = Session::begin(&job, &Work::new(RunMode::Single, &["a"])).expect("ours");
+        session.step_started(0, None).expect("ours");
+        let text = content(host, "status.json").expect("there").replace("running", "complete");
+        let options = Options::new(Durability::Durable);
+        replace(host, &run_dir, "status.json", text.as_bytes(), &options).expect("room");
+    };
+    let seen = explore(let_in, before_the_result, an_end_has_its_result);
+    table::caught("session::Session", "a runner writes its end itself, before the result", &seen);
+}
+
+#[test]
+fn a_failing_effect_of_a_session_is_told_and_no_end_is_without_its_result() {
+    every_call(let_in, try_session, |host, answer, fault| {
+        let at = format!("{fault:?}: {answer:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}");
+        let status = state(host).expect(&at);
+        let ended = status.known_state().is_some_and(RunState::is_terminal);
+        match answer {
+            Ok(done) => {
+                assert_eq!(status.known_state(), Some(done.state), "{at}");
+                assert!(has_result(host) || done.state == RunState::Failed, "{at}");
+            }
+            Err(_) => assert!(!ended || has_result(host), "{at}"),
+        }
+    });
+}
+
 /// An inbox with one request of each kind, and two that break a rule.
 fn asked(host: &FaultHost) {
     under_way(host);
@@ -199,7 +280,12 @@ fn requests() -> Vec<Request> {
         Request::Stop { step: Some(1), reason: None },
         Request::Timeout,
         Request::Interrupt,
-        Request::Steer { id: "m".to_owned() },
+        Request::Steer(Message {
+            id: "m".to_owned(),
+            text: "m".to_owned(),
+            mode: None,
+            targets: Vec::new(),
+        }),
     ]
 }
 

@@ -31,6 +31,7 @@ mod run_record;
 mod run_verb;
 mod runner;
 mod schemas;
+mod session;
 mod shim;
 mod shim_killed;
 mod side_records;

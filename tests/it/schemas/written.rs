@@ -20,8 +20,10 @@ use runstore::protocol::proof::ExitGrade;
 use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::{SlotKind, SlotOwner};
 use runstore::protocol::written_launch::{DescriptorText, RevivalText};
+use runstore::protocol::written_run::Activity;
 use runstore::protocol::written_status::{FirstStatus, StatusPatch, StepGroup};
 use runstore::protocol::{Open, RunMode, RunState, layout};
+use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::startup::{Startup, read_config};
 use runstore::runner::steps::{self, Job, Plan, Step};
 use runstore::store::atomic::{Durability, Options};
@@ -412,6 +414,51 @@ fn executed(judge: &Judge) {
     }
 }
 
+/// What a runner that does its own work leaves, while it is at work and afterwards.
+fn worked(judge: &Judge) {
+    let host = disk(true);
+    new_run(&host, true);
+    let run_dir = run_dir(&host);
+    proof::initialise(&host, &run_dir, &run_id(), "i").expect("room");
+    create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
+    let (runs_root, run_id) = (runs(&host), run_id());
+    let results = host.dir("/async-subagent-results");
+    let job = Job {
+        host: &host,
+        place: RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id },
+        results: &results,
+        locks: None,
+        instance_id: "i",
+        session_id: Some("S"),
+        completion_owner_id: None,
+        cwd: "/",
+        async_dir: "/async-subagent-runs/run-1",
+        lease: None,
+    };
+    let work = Work::new(RunMode::Chain, &["a", "expand:b", "expand:c"]);
+    let mut session = Session::begin(&job, &work).expect("ours");
+    session.step_started(0, None).expect("pending");
+    let activity = Activity {
+        at_ms: None,
+        tool: Some("edit".to_owned()),
+        tool_since_ms: Some(5),
+        path: Some("/w".to_owned()),
+        turns: Some(1),
+        tools: Some(2),
+    };
+    session.activity(0, &activity);
+    session.describe(0, "sessionFile", r#""/s.jsonl""#).expect("the runner's own");
+    session.expand(1, &["b", "b"]).expect("pending");
+    session.expand(3, &[]).expect("pending");
+    session.answer("m", Ok(()));
+    judge.disk("a runner at work", &host);
+    session.step_ended(0, StepEnd::partial("half")).expect("at work");
+    session.step_not_started(1, "no room").expect("pending");
+    let done = session.finish().expect("ours");
+    assert_eq!((done.state, done.problems), (RunState::Failed, Vec::new()));
+    judge.disk("a runner that worked", &host);
+}
+
 fn acquire_lease(host: &FaultHost) -> HeldLease {
     let request = LeaseRequest {
         session_file: Path::new("/s.jsonl"),
@@ -598,6 +645,7 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     proofs(&judge);
     endings(&judge);
     executed(&judge);
+    worked(&judge);
     leases(&judge);
     slots(&judge);
     indexes_and_results(&judge);
