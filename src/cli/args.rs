@@ -11,13 +11,13 @@ use runstore::protocol::startup::RUNNER_BUDGET_MS;
 use runstore::protocol::verdict::Verdict;
 
 #[cfg(unix)]
-use super::run_args::WitnessArgs;
+use super::run_args::{InterruptArgs, StopArgs, WitnessArgs};
 
 /// Read run stores of detached agent runs and say what is true.
 ///
 /// A run store is the directory in which an agent harness keeps the state of its detached runs. The
 /// program reads it, compares what the files say with the processes that are there, and names each
-/// run's true state with the evidence. It changes nothing.
+/// run's true state with the evidence. Only the verbs that ask or witness a run write to it.
 #[derive(Debug, Parser)]
 #[command(name = "runstore", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -47,6 +47,12 @@ pub(crate) enum Command {
     /// Start commands as a run that outlives this program.
     #[cfg(unix)]
     Run(RunArgs),
+    /// Ask the runner of a run to stop it.
+    #[cfg(unix)]
+    Stop(StopArgs),
+    /// Ask the runner of a run to pause it.
+    #[cfg(unix)]
+    Interrupt(InterruptArgs),
     /// Attach to a live run that has no observer, and prove its end.
     #[cfg(unix)]
     Witness(WitnessArgs),
@@ -72,6 +78,10 @@ impl Command {
             }
             #[cfg(unix)]
             Self::Run(RunArgs { format, .. }) => *format,
+            #[cfg(unix)]
+            Self::Stop(StopArgs { ask, .. }) | Self::Interrupt(InterruptArgs { ask }) => {
+                ask.run.format
+            }
             #[cfg(unix)]
             Self::Witness(WitnessArgs { run, .. }) => run.format,
             #[cfg(unix)]

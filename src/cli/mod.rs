@@ -44,6 +44,10 @@ pub(crate) fn main() -> ExitCode {
         #[cfg(unix)]
         Command::Runner(a) => commands::runner::run(a),
         #[cfg(unix)]
+        Command::Stop(a) => commands::ask::stop(a, &mut output),
+        #[cfg(unix)]
+        Command::Interrupt(a) => commands::ask::interrupt(a, &mut output),
+        #[cfg(unix)]
         Command::Witness(a) => commands::witness::run(a, &mut output),
     };
     let result = result.and_then(|code| output.finish().map(|()| code));

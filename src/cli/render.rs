@@ -180,7 +180,8 @@ pub(crate) fn run(out: &mut impl Write, r: &RunReport, now_ms: i64) -> io::Resul
     writeln!(out)
 }
 
-fn line(out: &mut impl Write, key: &str, text: &str) -> io::Result<()> {
+/// A word in front and a text.
+pub(crate) fn line(out: &mut impl Write, key: &str, text: &str) -> io::Result<()> {
     text_lines(out, &format!("  {key:<9} "), text, "")
 }
 

@@ -19,6 +19,45 @@ pub(crate) struct OneRunArgs {
     pub(crate) format: Format,
 }
 
+/// What asking a runner has in common, whatever is asked.
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct AskArgs {
+    #[command(flatten)]
+    pub(crate) run: OneRunArgs,
+    /// Why, for whoever reads the records later.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Wait until the runner has done it.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// With --wait: for at most this long.
+    #[arg(long, value_name = "TIME", requires = "wait", default_value = "60s",
+        value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Only this step, counted from 0; the others go on.
+    #[arg(long, value_name = "N")]
+    pub(crate) step: Option<i64>,
+    /// If the runner does not take the request up within 10 s, send it SIGTERM: only where its process is
+    /// proven to be the run's own, and no other run's.
+    #[arg(long, conflicts_with = "step")]
+    pub(crate) signal: bool,
+}
+
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct InterruptArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+}
+
 #[cfg(unix)]
 #[derive(Debug, clap::Args)]
 pub(crate) struct WitnessArgs {

@@ -25,11 +25,12 @@ use std::fmt;
 use std::io;
 
 use crate::protocol::candidate::Candidate;
-use crate::protocol::process::{self, Liveness, RecordedProcess};
+use crate::protocol::process::{Liveness, RecordedProcess};
 use crate::protocol::proof::{ExitGrade, Proof, ProofState};
 use crate::protocol::status::StatusView;
 use crate::protocol::{layout, limits};
 use crate::store::host::Exit;
+use crate::store::identity::{self, Held};
 use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
 use crate::store::{ProcessHost, observer_record};
 
@@ -116,30 +117,19 @@ pub fn witness<H: ProcessHost>(
     let status = status(host, run_dir)?.ok_or(WitnessError::NoProcess)?;
     let recorded = recorded(&status);
     let pid = recorded.pid.ok_or(WitnessError::NoProcess)?;
-    if let Some(life) = process::judge_unprobed(&recorded, host.system()) {
-        return Ok(Witnessed::Undetermined(life.why.into_owned()));
-    }
-    let handle = host.hold(pid)?;
-    let life = match &handle {
-        None => Liveness::Dead,
-        Some(handle) => {
-            let life = process::judge(&recorded, &host.look_at(handle), host.system());
-            if life.word != Liveness::Live && !life.word.is_gone() {
-                return Ok(Witnessed::Undetermined(life.why.into_owned()));
-            }
-            life.word
-        }
+    let (witness, life) = match identity::hold(host, &recorded)? {
+        Held::Live(handle) => (Some(handle), Liveness::Live),
+        Held::Gone(life) => (None, life.word),
+        Held::Undetermined(life) => return Ok(Witnessed::Undetermined(life.why.into_owned())),
     };
-    // A handle of what has ended already, or of another process, is no witness of the end.
-    let witness = handle.as_ref().filter(|_| life == Liveness::Live);
-    if let Some(handle) = witness {
+    if let Some(handle) = &witness {
         held(pid);
         if !host.wait_held(handle, ms)? {
             return Ok(Witnessed::StillRunning);
         }
     }
     let closed_at_ms = host.now_ms();
-    match outcome(host, subject, witness)? {
+    match outcome(host, subject, witness.as_ref())? {
         Outcome::Settled(state) => Ok(Witnessed::Settled(state)),
         Outcome::Told(exit) => {
             let witness = ExitWitness::from_handle(subject.instance_id, closed_at_ms, exit.clone());

@@ -15,6 +15,13 @@ pub fn name(e: &RunEvidence) -> &'static str {
     by_handshake(e).or_else(|| by_members(e)).or_else(|| by_family(e)).unwrap_or("unknown")
 }
 
+/// Whether runners of this dialect know no queue of stop requests and take `control/stop.json` alone: those
+/// from before 0.55. A dialect that is not certain counts as newer; newer ones take the old file as well.
+/// Spec: RS-CTRL-23; facts C-2.
+pub fn stops_by_file(name: &str) -> bool {
+    matches!(name, "p36-" | "p34" | "p35-p36" | "p43-p44" | "p48-p49")
+}
+
 fn by_handshake(e: &RunEvidence) -> Option<&'static str> {
     let said = e.startup.value().and_then(|m| m.state.as_ref()).and_then(Open::known);
     let acked = e.ack.value().and_then(|m| m.action.as_ref()).and_then(Open::known);

@@ -157,5 +157,10 @@ pub const OUTPUT_MAX_BYTES: u64 = 16 << 20;
 pub const OUTPUT_TURN_BYTES: usize = 1 << 20;
 /// How much of the end of a step's output stands in the result.
 pub const OUTPUT_TAIL_BYTES: u64 = 4 << 10;
+/// How long a client waits for its request to be taken up before a signal is thought of: twice the safety
+/// look of the existing runners (facts C-4).
+pub const REQUEST_TAKEN_MS: u64 = 10_000;
+/// How often a client that waits looks at the run again: often enough for a person.
+pub const WAIT_LOOK_MS: u64 = 100;
 /// Most requests that a runner takes up at one look; the others wait for the next.
 pub const REQUESTS_TAKEN: usize = 100;

@@ -49,6 +49,7 @@ pub mod temp_name;
 pub mod temp_root;
 pub mod verdict;
 pub mod written;
+pub mod written_control;
 pub mod written_launch;
 pub mod written_run;
 pub mod written_startup;

@@ -38,7 +38,7 @@
 //! | candidate, proof and overlay | `proof`, `candidate` |
 //! | what launcher and runner say to each other | `message` |
 //! | who observes a run | `observer_record` |
-//! | requests that are taken up | `inbox` |
+//! | requests to a live runner; the same, taken up | `ask`; `inbox` |
 //!
 //! `process` is what a launcher asks of whoever starts processes, and the plain answer: children of its own.
 //! Spec: chapters 12 to 14.
@@ -48,6 +48,7 @@
 //! Whoever starts or waits for processes takes a [`ProcessHost`]. Spec: chapter 15.
 
 pub mod advisory;
+pub mod ask;
 pub mod atomic;
 pub mod candidate;
 mod children;
@@ -81,6 +82,7 @@ pub mod routes;
 pub mod run;
 mod second_name;
 pub mod sidecar;
+pub mod signal;
 pub mod slot;
 mod snapshot;
 

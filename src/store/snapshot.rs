@@ -330,33 +330,9 @@ impl<H: Host> Store<'_, H> {
 
     /// Judges the processes that the records name.
     fn add_lives(&self, e: &mut RunEvidence) {
-        if let Some(s) = e.status.value() {
-            // Facts: the host of a run is its own, else that of a lease owner naming it.
-            let lease = e.leases.iter().map(|l| &l.owner).find(|o| Some(o.pid) == s.pid);
-            let any_lease = e.leases.first().map(|l| &l.owner);
-            let mut identity = s.identity.clone();
-            if identity.start_identity.is_none() {
-                identity.start_identity = lease.and_then(|o| o.process_start_identity.clone());
-            }
-            let logged = e
-                .events
-                .as_ref()
-                .and_then(|log| log.started)
-                .and_then(|(pid, at)| at.filter(|_| pid == s.pid));
-            let record = RecordedProcess {
-                pid: s.pid,
-                // An empty name names no host.
-                host: s
-                    .hostname
-                    .as_deref()
-                    .filter(|h| !h.is_empty())
-                    .or(any_lease.map(|o| &*o.hostname)),
-                pid_namespace: s.pid_namespace.as_deref(),
-                identity,
-                first_named_ms: min_known(s.started_at_ms, logged),
-                last_write_ms: s.last_write_ms(),
-            };
-            e.life = identity::judge(self.host, &record);
+        let life = e.process().map(|record| identity::judge(self.host, &record));
+        if let Some(life) = life {
+            e.life = life;
         }
         let startup_pid = e.startup.value().and_then(|m| m.pid);
         if let Some(pid) = startup_pid.filter(|_| e.life.word == Liveness::NotRecorded) {
@@ -408,13 +384,6 @@ fn is_settled(e: &RunEvidence) -> bool {
 /// A name as text. Nearly every name is text already, and telling that is cheap.
 fn text_of(name: &OsStr) -> Cow<'_, str> {
     name.to_str().map_or_else(|| name.to_string_lossy(), Cow::Borrowed)
-}
-
-fn min_known(a: Option<i64>, b: Option<i64>) -> Option<i64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
 }
 
 /// Ids of the asynchronous children that a workflow's steps name. Spec: RS-STATUS-19.

@@ -8,6 +8,7 @@
 )]
 
 mod advisory;
+mod ask;
 mod atomic;
 mod deferred;
 mod directory;

@@ -13,6 +13,7 @@ mod ask;
 mod cases;
 mod cli_errors;
 mod cli_text;
+mod control_verbs;
 mod directories;
 mod exit_codes;
 mod hostile;

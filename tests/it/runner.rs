@@ -16,11 +16,11 @@ use crate::ask;
 use crate::launch::{Launch, has_handles, run_dir};
 
 /// A step that tells that it is there, and does something.
-fn met(then: &str) -> Value {
+pub(crate) fn met(then: &str) -> Value {
     json!(["sh", "-c", format!("echo $$ >\"$ROOT/ready\"; {then}")])
 }
 
-fn sh(script: &str) -> Value {
+pub(crate) fn sh(script: &str) -> Value {
     json!(["sh", "-c", script])
 }
 
@@ -41,13 +41,13 @@ fn launch_with(groups: &Value, more: &Value) -> Launch {
     })
 }
 
-fn launch(groups: &Value) -> Launch {
+pub(crate) fn launch(groups: &Value) -> Launch {
     launch_with(groups, &json!({}))
 }
 
 impl Launch {
     /// Waits until a step says that it is there; who it is.
-    fn meet(&self) -> i64 {
+    pub(crate) fn meet(&self) -> i64 {
         let text = fs::read_to_string(self.root.path().join("ready")).expect("a writer");
         text.trim().parse().expect("a number")
     }
@@ -61,12 +61,12 @@ impl Launch {
         fs::rename(&temp, &path).expect("room");
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let text = fs::read_to_string(self.dir().join(layout::STATUS)).expect("there");
         serde_json::from_str(&text).expect("JSON")
     }
 
-    fn words(&self) -> Vec<String> {
+    pub(crate) fn words(&self) -> Vec<String> {
         let status = self.status();
         let steps = status["steps"].as_array().expect("steps");
         let words = steps.iter().map(|step| step["status"].as_str().expect("a word").to_owned());
@@ -78,12 +78,12 @@ impl Launch {
         serde_json::from_str(&fs::read_to_string(path).expect("published")).expect("JSON")
     }
 
-    fn output(&self, name: &str) -> String {
+    pub(crate) fn output(&self, name: &str) -> String {
         fs::read_to_string(self.dir().join(name)).unwrap_or_default()
     }
 
     /// Everything agrees that the run ended in order and that nothing is left of it.
-    fn ended_in_order(&self, slots: usize) {
+    pub(crate) fn ended_in_order(&self, slots: usize) {
         let proof = self.proof();
         assert_eq!(proof.state, ProofState::Observed, "{proof:?} {}", self.events());
         assert_eq!(proof.instances[0].exit_code, Some(0), "an orderly end, whatever came of it");

@@ -1,5 +1,7 @@
 //! One file per verb, and what several of them need.
 
+#[cfg(unix)]
+pub(crate) mod ask;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;

@@ -120,6 +120,17 @@ impl OneRun {
         Self { path, name, temp, runs: (runs.path.clone(), runs.label.clone()) }
     }
 
+    /// What is true of it now, with what is known of every other run of its store: which of them record the
+    /// same process. Reads the whole active index.
+    pub(crate) fn look_around(&self, host: &RealHost) -> Result<(Snapshot, RunReport), Failure> {
+        let Some(temp) = &self.temp else { return self.look(host) };
+        let Opened::Store(store) = open(host, temp)? else { return self.look(host) };
+        let root = store.runs_roots.iter().position(|runs| runs.path == self.runs.0);
+        let Some(root) = root else { return self.look(host) };
+        let found = Inspection::new(&store, Depth::Full).one(root, &self.name, None);
+        found.ok_or_else(|| super::no_run_at(host, &self.path))
+    }
+
     /// What is true of it now.
     pub(crate) fn look(&self, host: &RealHost) -> Result<(Snapshot, RunReport), Failure> {
         if let Opened::Run(store, root, name) = open(host, &self.path)? {

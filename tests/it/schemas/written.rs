@@ -13,12 +13,14 @@ use std::sync::Arc;
 use runstore::launcher::{Outcome, Place, Poll, Request, SlotWish, prepare};
 use runstore::protocol::account::Author;
 use runstore::protocol::candidate::{Instance, InstanceKind, ProcessTree};
+use runstore::protocol::control::SteerMode;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::observer_record::ObserverRecord;
 use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
 use runstore::protocol::proof::ExitGrade;
 use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::{SlotKind, SlotOwner};
+use runstore::protocol::written_control::Asking;
 use runstore::protocol::written_launch::{DescriptorText, RevivalText};
 use runstore::protocol::written_run::Activity;
 use runstore::protocol::written_status::{FirstStatus, StatusPatch, StepGroup};
@@ -26,6 +28,7 @@ use runstore::protocol::{Open, RunMode, RunState, layout};
 use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::startup::{Startup, read_config};
 use runstore::runner::steps::{self, Job, Plan, Step};
+use runstore::store::ask::{Said, ask};
 use runstore::store::atomic::{Durability, Options};
 use runstore::store::deferred::{Deferred, Item};
 use runstore::store::delivery::mark_delivered;
@@ -108,6 +111,9 @@ impl Judge {
                 }
                 None if [layout::STOP_INBOX_CLOSED, layout::STEER_INBOX_CLOSED].contains(&name) => {
                     self.document(&at, "inbox-closed", "", &bytes);
+                }
+                None if path.contains("/control/") => {
+                    self.document(&at, "control-request", "", &bytes);
                 }
                 None if name == layout::OBSERVER => {
                     self.document(&at, "observer-record", "", &bytes);
@@ -638,6 +644,29 @@ fn starts(judge: &Judge) {
     }
 }
 
+/// Every kind of request to a live runner.
+fn requests(judge: &Judge) {
+    let host = disk(true);
+    let dir = run::create(&host, &host.dir("/async-subagent-runs"), &run_id(), &never());
+    let dir = dir.expect("room");
+    host.put(&format!("{RUN}/status.json"), r#"{"state":"running","steps":[{},{}]}"#);
+    let steer = |id, mode, targets| Asking::Steer { id, message: "go on", mode, targets };
+    for asking in [
+        Asking::Stop { step: Some(1), as_file: false },
+        Asking::Stop { step: None, as_file: false },
+        Asking::Interrupt,
+        Asking::Timeout,
+        steer("a", None, &[]),
+        steer("b", Some(SteerMode::FollowUp), &[0]),
+        steer("c", Some(SteerMode::Auto), &[0, 1]),
+    ] {
+        let said = Said { source: "runstore", reason: Some("why") };
+        ask(&host, &dir, &asking, said).expect("room");
+    }
+    host.unlink(&dir, "status.json".as_ref()).expect("there");
+    judge.disk("requests", &host);
+}
+
 #[test]
 fn everything_that_is_written_is_valid_in_both_layers() {
     let judge = Judge::new();
@@ -651,6 +680,7 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     indexes_and_results(&judge);
     waits(&judge);
     starts(&judge);
+    requests(&judge);
     let wrong = judge.wrong.into_inner();
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let counts = judge.counts.into_inner();
