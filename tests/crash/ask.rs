@@ -8,7 +8,7 @@ use runstore::protocol::status::StatusView;
 use runstore::protocol::written_control::Asking;
 use runstore::store::ask::{AskError, Asked, Said, ask};
 use runstore::store::host::{Signal, WriteHost as _};
-use runstore::store::inbox::{Request, close, take};
+use runstore::store::inbox::{Message, Request, close, take};
 use runstore::store::signal::end_runner;
 use testkit::fault::{Crash, FaultHost, Model, explore};
 
@@ -132,7 +132,12 @@ fn each_request_is_what_a_runner_takes_up_and_is_asked_once() {
             Request::Stop { step: None, reason },
             Request::Timeout,
             Request::Interrupt,
-            Request::Steer { id: "m1".to_owned() },
+            Request::Steer(Message {
+                id: "m1".to_owned(),
+                text: "go on".to_owned(),
+                mode,
+                targets: vec![0],
+            }),
         ]
     );
     let old = Asking::Stop { step: None, as_file: true };
