@@ -1,26 +1,34 @@
 //! What an observer does once it knows how its runner ended, whether as its parent or by a handle.
 //!
 //! Ordered steps of [`settle`]:
-//! 1. decide and write the proof with what follows from it ([`proof::finalise`]), again and again
+//! 1. free the lease of the session, if the runner ended without doing so, and say in the candidate that it
+//!    is gone. Before the decision, which calls an end unknown for ever whose session is held (F-6) or whose
+//!    release nobody acknowledged (F-9): both are what a runner leaves that was killed, and the observer
+//!    has just seen that it is gone;
+//! 2. decide and write the proof with what follows from it ([`proof::finalise`]), again and again
 //!    while the evidence cannot be looked at or there is no room, because nobody else will ever know;
-//! 2. make what follows from the proof and could not be made at once, a few times more: anybody can
+//! 3. make what follows from the proof and could not be made at once, a few times more: anybody can
 //!    make it later;
-//! 3. if the end is observed and the run is not paused, release the slot. After the proof: a slot that is
+//! 4. if the end is observed and the run is not paused, release the slot. After the proof: a slot that is
 //!    free while the proof could still become `unknown` would be used twice. After a launch that failed its
 //!    launcher comes first, which may have to give the slot back to another run.
 //!
-//! What a crash leaves: before the proof one that stays pending; after it a proof with a marker or a
+//! What a crash leaves: a lease that is free without an acknowledgement; before the proof one that stays
+//! pending; after it a proof with a marker or a
 //! slot, which the next one who may write releases by rule (`RS-PROOF-23`, `RS-SLOT-18`).
-//! Spec: RS-OBS-09, RS-OBS-13.
+//! Spec: RS-OBS-09, RS-OBS-13, RS-OBS-40; facts CW-27, CW-28.
 
+use std::path::Path;
+
+use crate::protocol::candidate::Candidate;
 use crate::protocol::error::with_causes;
 use crate::protocol::proof::ProofState;
-use crate::protocol::{RunState, limits};
-use crate::store::proof::{self, ExitWitness, Finalised, ProofError};
-use crate::store::{ProcessHost, slot};
+use crate::protocol::{RunState, layout, limits};
+use crate::store::proof::{self, ExitWitness, Finalised, ProofError, RunPlace};
+use crate::store::{ProcessHost, candidate, lease, slot};
 
 use super::launch::Launch;
-use super::{Subject, status};
+use super::{Subject, record, status};
 
 /// An end that was seen, and what holds now.
 #[derive(Debug)]
@@ -40,10 +48,11 @@ pub(super) fn settle<H: ProcessHost>(
     launch: &mut Launch<'_, H>,
     witness: &ExitWitness,
 ) -> Result<Settled, ProofError> {
+    let freed = free_session(host, subject);
     let finalised = insist(host, || proof::finalise(host, &subject.place, witness))?;
     let finalised = complete(host, subject, finalised);
-    let mut problems: Vec<_> =
-        finalised.missing.iter().map(|(what, why)| format!("{what:?}: {why}")).collect();
+    let missing = finalised.missing.iter().map(|(what, why)| format!("{what:?}: {why}"));
+    let mut problems: Vec<_> = freed.err().into_iter().chain(missing).collect();
     let slot_released = finalised.proof.state == ProofState::Observed
         && release_slot(host, subject, launch).unwrap_or_else(|e| {
             problems.push(e);
@@ -52,7 +61,35 @@ pub(super) fn settle<H: ProcessHost>(
     Ok(Settled { finalised, slot_released, problems })
 }
 
-/// Step 1: again while it may still succeed.
+/// Step 1. What is not as it should be is for the decision to tell.
+fn free_session<H: ProcessHost>(host: &H, subject: &Subject<'_, H::Dir>) -> Result<(), String> {
+    let RunPlace { temp, run_dir, run_id, .. } = &subject.place;
+    let candidate = record(host, run_dir, layout::CANDIDATE, |doc| Candidate::read(doc).ok());
+    let own = candidate.ok().flatten().filter(|candidate| {
+        candidate.run_id == run_id.as_str() && candidate.instance_id == subject.instance_id
+    });
+    let Some(own) = own.filter(|own| own.lease_release_acknowledged != Some(true)) else {
+        return Ok(());
+    };
+    let Some((file, token)) = own.session_file.as_deref().zip(own.lease_token.as_deref()) else {
+        return Ok(());
+    };
+    let Ok(session) = lease::canonical_id(host, Path::new(file)) else { return Ok(()) };
+    let failed = |why: String| format!("the session of the runner could not be freed: {why}");
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match lease::free_of_dead(host, temp, &session.id, token) {
+            Ok(true) => break,
+            Ok(false) => return Ok(()),
+            Err(_) if attempt < limits::COMPLETE_ATTEMPTS => host.wait_ms(limits::PROOF_RETRY_MS),
+            Err(e) => return Err(failed(with_causes(&e))),
+        }
+    }
+    candidate::acknowledge_release(host, run_dir, token, true).map_err(|e| failed(with_causes(&e)))
+}
+
+/// Step 2: again while it may still succeed.
 fn insist<H: ProcessHost>(
     host: &H,
     mut act: impl FnMut() -> Result<Finalised, ProofError>,
@@ -71,7 +108,7 @@ fn insist<H: ProcessHost>(
     }
 }
 
-/// Step 2.
+/// Step 3.
 fn complete<H: ProcessHost>(
     host: &H,
     subject: &Subject<'_, H::Dir>,
@@ -89,7 +126,7 @@ fn complete<H: ProcessHost>(
     done
 }
 
-/// Step 3.
+/// Step 4.
 fn release_slot<H: ProcessHost>(
     host: &H,
     subject: &Subject<'_, H::Dir>,

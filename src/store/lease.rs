@@ -530,6 +530,63 @@ pub fn release<H: WriteHost>(
     Ok(Released::Free { litter })
 }
 
+/// Frees a lease whose owner has ended without doing so, on behalf of that owner. `true` when the lease of
+/// this token is gone, and stays gone after a power cut; `false` when somebody else holds the session, or
+/// when owner or writer may still live.
+///
+/// The lease is set aside to the tombstone of its owner, as a contender does it: a contender that saw the
+/// same owner finds that name taken, and neither takes the other's lease away.
+/// Spec: RS-OBS-40.
+///
+/// # Errors
+/// [`WriteError`]; it is not known then to be gone.
+pub(crate) fn free_of_dead<H: WriteHost>(
+    host: &H,
+    temp: &H::Dir,
+    id: &str,
+    token: &str,
+) -> Result<bool, WriteError> {
+    let below = |e: WriteError| e.below(layout::LEASES_DIR);
+    let root = match host.open_dir_at(temp, layout::LEASES_DIR.as_ref()) {
+        Ok(root) => root,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(e) => return Err(WriteError::of(host, temp, Step::Look, layout::LEASES_DIR, e)),
+    };
+    let see = || {
+        look_or_say(host, &root, id)
+            .map_err(|(_, e)| below(WriteError::of(host, &root, Step::Look, id, e)))
+    };
+    let state = see()?;
+    if let LeaseState::Owned(owner) = &state
+        && owner.token == token
+    {
+        let staleness = locks::lease_staleness(host, owner);
+        let Acquisition::Reclaim { tombstone } =
+            lease::acquisition(id, &state, Some(staleness), false)
+        else {
+            return Ok(false);
+        };
+        let (moved, attempts) =
+            RetryPolicy::default().run(host, || lock_rename(host, &root, id, &tombstone));
+        match moved {
+            Ok(()) => {}
+            // A contender was faster.
+            Err(e) if is_taken(&e) || e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => {
+                let e = below(WriteError::of(host, &root, Step::Rename, id, e));
+                return Err(WriteError { attempts, ..e });
+            }
+        }
+    }
+    if !matches!(see()?, LeaseState::Free) {
+        return Ok(false);
+    }
+    // Also where it was free already: whoever freed it may have died before its own flush.
+    host.sync_dir(&root)
+        .map_err(|e| below(WriteError::of(host, &root, Step::FlushDirectory, id, e)))?;
+    Ok(true)
+}
+
 /// An instant as ISO 8601 text in UTC with milliseconds.
 fn iso_8601(ms: i64) -> String {
     const DAY_MS: i64 = 86_400_000;

@@ -77,7 +77,7 @@ pub(crate) fn content(host: &FaultHost, name: &str) -> Option<String> {
     host.text(&format!("/runs/run-1/{name}"))
 }
 
-fn proof(host: &FaultHost) -> Result<Proof, String> {
+pub(crate) fn proof(host: &FaultHost) -> Result<Proof, String> {
     let text = content(host, "process-terminal.json").ok_or("the proof is missing")?;
     let doc = Document::parse(&text).map_err(|e| format!("the proof is torn: {e}"))?;
     Proof::read(&doc).map_err(|e| e.to_string())
@@ -89,7 +89,7 @@ pub(crate) fn candidate(host: &FaultHost) -> Result<Candidate, String> {
     Candidate::read(&doc).map_err(|e| e.to_string())
 }
 
-fn slots(host: &FaultHost) -> usize {
+pub(crate) fn slots(host: &FaultHost) -> usize {
     slot::occupied(host, &0, "S").expect("readable").len()
 }
 

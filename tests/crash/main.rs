@@ -15,6 +15,7 @@ mod directory;
 mod ending;
 mod full_disk;
 mod hammer;
+mod held_session;
 mod journal;
 mod launch;
 mod lease;

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use testkit::fault::Exploration;
 
 use crate::{
-    advisory, ask, atomic, deferred, directory, ending, journal, launch, lease, markers, proof,
-    publish, reserve, run, runner, sidecar, slot, startup,
+    advisory, ask, atomic, deferred, directory, ending, held_session, journal, launch, lease,
+    markers, proof, publish, reserve, run, runner, sidecar, slot, startup,
 };
 
 thread_local! {
@@ -132,6 +132,7 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         ending::every_crash_of_a_record_of_an_observer_leaves_it_whole_or_absent,
         ending::every_crash_of_a_release_for_a_runner_leaves_the_slot_or_a_free_one,
         ending::every_crash_of_a_statement_that_nobody_saw_leaves_pending_or_the_statement,
+        held_session::every_crash_of_an_observer_that_frees_a_session_says_so_only_when_it_is_free,
         runner::every_crash_of_a_run_leaves_an_end_with_its_result_or_none,
         runner::every_crash_of_a_session_leaves_an_end_with_its_result_or_none,
         runner::an_end_of_a_session_before_its_result_is_caught,
