@@ -157,6 +157,7 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
             instance_id: self.instance_id.clone(),
             config_file: self.config_name(),
             created_at_ms: self.host.now_ms(),
+            session_id: self.request.session_id.map(str::to_owned),
             launcher: identity::own(self.host),
         };
         write(&self.run_dir, layout::LAUNCH_NOTE, &note.text(), Durability::Durable)?;

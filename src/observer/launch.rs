@@ -12,15 +12,28 @@
 //! in its candidate), or in an end of its own. One that takes `proceed` away and ends before it says
 //! anything is waited for as if it had not been let in.
 //!
-//! Reads only; a crash leaves nothing. Spec: RS-OBS-13; facts §4.8, CW-40.
+//! A launcher that died before its first status can record nothing any more. The process that it made is
+//! known to the observer alone, so the observer records the failed start in its place
+//! ([`Launch::record_if_abandoned`]): without a status the proof that follows would look like one of a run
+//! whose status was lost, and no rule would free the slot. `proceed` comes after the status, so such a runner
+//! was never let in.
+//!
+//! A crash leaves nothing, or what a launcher leaves that dies while it records a failure.
+//! Spec: RS-OBS-13, RS-OBS-41; facts §4.8, CW-3, CW-40.
 
+use std::io;
+
+use crate::protocol::account::Author;
 use crate::protocol::candidate::Candidate;
+use crate::protocol::error::with_causes;
 use crate::protocol::proof::ProofState;
 use crate::protocol::status::StatusView;
 use crate::protocol::written_startup::LaunchNote;
 use crate::protocol::{RunState, layout, limits};
 use crate::store::host::{FileKind, WriteHost};
 use crate::store::message::{self, Look};
+use crate::store::proof::RunPlace;
+use crate::store::run::{self, StartupFailure, StatusPlace};
 
 use super::{Subject, judge, record, status};
 
@@ -61,6 +74,28 @@ impl<'a, H: WriteHost> Launch<'a, H> {
             launch.stage = launch.look();
         }
         launch
+    }
+
+    /// Records that the start failed, if its launcher is gone and wrote no status. See the module's text.
+    pub(super) fn record_if_abandoned(&self, subject: &Subject<'_, H::Dir>) -> Result<(), String> {
+        let Some(note) = self.note.as_ref().filter(|_| !self.launcher_may_act()) else {
+            return Ok(());
+        };
+        // Looked at after the launcher: it has written what it will ever write.
+        let status = self.host.stat_at(self.run_dir, layout::STATUS.as_ref());
+        if !status.is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            return Ok(());
+        }
+        let RunPlace { run_dir, run_id, .. } = &subject.place;
+        let place = StatusPlace { host: self.host, run_dir, run_id, locks: None };
+        let failure = StartupFailure {
+            instance_id: subject.instance_id,
+            session_id: note.session_id.as_deref(),
+            completion_owner_id: None,
+            message: "the launcher ended before it let the runner in",
+        };
+        run::record_startup_failure(&place, Author::Launcher, &failure)
+            .map_err(|e| format!("the failed start could not be recorded: {}", with_causes(&e)))
     }
 
     /// Waits as long as something is `held` that the launcher of a failed launch gives back.

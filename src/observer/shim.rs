@@ -12,7 +12,8 @@
 //! 6. end and reap what the runner left in the session ([`leftovers`]). Before the proof: it says
 //!    that nothing is left;
 //! 7. if the launch is not decided yet, wait for its launcher ([`launch`](super::launch)). After the leftovers: nobody
-//!    needs those. Before the candidate and the proof, for which the launcher lays the ground;
+//!    needs those. Before the candidate and the proof, for which the launcher lays the ground; one that died
+//!    before it could is stood in for;
 //! 8. if nothing at all is left and the runner gave no account of its writers, say so in the
 //!    candidate. Before the decision, which asks for counts (F-10), and only with an empty house: then it
 //!    is what was seen, also of a runner that was killed;
@@ -143,6 +144,7 @@ pub fn shim<H: ProcessHost>(
         Leftovers { remaining: 1, ..Leftovers::default() }
     });
     let mut launch = Launch::decided(host, subject);
+    problems.extend(launch.record_if_abandoned(subject).err());
     if reaper && leftovers.remaining == 0 {
         if let Err(e) = account_for(host, subject) {
             problems.push(e);

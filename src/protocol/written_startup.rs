@@ -72,6 +72,8 @@ struct NoteText<'a> {
     runner_process_instance_id: &'a str,
     config_file: &'a str,
     created_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
     #[serde(flatten)]
     launcher: &'a ProcessRecord,
 }
@@ -88,6 +90,8 @@ pub struct LaunchNote {
     pub config_file: String,
     /// When, ms since the epoch.
     pub created_at_ms: i64,
+    /// The session that the run belongs to, for whoever records its end in the launcher's place.
+    pub session_id: Option<String>,
     /// The launcher's process.
     pub launcher: ProcessRecord,
 }
@@ -101,6 +105,7 @@ impl LaunchNote {
             runner_process_instance_id: &self.instance_id,
             config_file: &self.config_file,
             created_at: self.created_at_ms,
+            session_id: self.session_id.as_deref(),
             launcher: &self.launcher,
         })
     }
@@ -114,6 +119,7 @@ impl LaunchNote {
             instance_id: text("runnerProcessInstanceId")?,
             config_file: text("configFile")?,
             created_at_ms: doc.get("createdAt").and_then(Raw::instant_ms)?,
+            session_id: text("sessionId"),
             launcher: ProcessRecord::read(doc)?,
         })
     }
@@ -209,6 +215,7 @@ mod tests {
             instance_id: "i".to_owned(),
             config_file: "async-cfg-r.json".to_owned(),
             created_at_ms: 5,
+            session_id: Some("s \"q\"".to_owned()),
             launcher: ProcessRecord {
                 pid: 7,
                 host: Some("h".to_owned()),

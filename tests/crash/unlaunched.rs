@@ -44,6 +44,7 @@ fn prepared() -> (FaultHost, HeldSlot) {
         instance_id: "i".to_owned(),
         config_file: "async-cfg-run-1.json".to_owned(),
         created_at_ms: host.now_ms(),
+        session_id: Some("S".to_owned()),
         launcher: ProcessRecord { pid: LAUNCHER, identity, ..<_>::default() },
     };
     put(&host, ".runstore-launch.json", &note.text());
@@ -182,4 +183,33 @@ fn only_a_live_launcher_that_has_decided_nothing_is_waited_for_and_not_for_ever(
         assert_eq!(report.finalised.proof.state, ProofState::Observed, "{what}: {report:?}");
         assert!(report.slot_released, "{what}: it is bound to this runner");
     }
+}
+
+/// Covers RS-OBS-41.
+#[test]
+fn a_start_whose_launcher_died_before_its_first_status_is_recorded_by_the_shim() {
+    let gone = |host: &FaultHost| {
+        host.set_process(LAUNCHER, ProcessSeen { presence: Presence::Gone, ..<_>::default() });
+    };
+    let (host, _held) = prepared();
+    gone(&host);
+    let (report, took_ms) = observe(&host);
+    assert_eq!((report.problems.as_slice(), took_ms), (&[][..], 0), "{report:?}");
+    assert_eq!(report.finalised.proof.state, ProofState::Observed, "{report:?}");
+    assert!(report.slot_released, "it is bound to this runner");
+    let status = text(&host, "status.json");
+    for member in [r#""state": "failed""#, r#""sessionId": "S""#, "the launcher ended"] {
+        assert!(status.contains(member), "{member}: {status}");
+    }
+    assert!(text(&host, "process-terminal-candidate.json").contains(r#""0": 0"#));
+
+    // One that lives has its time, and a status that is there is left as it is.
+    let (host, _held) = prepared();
+    observe(&host);
+    assert!(host.text("/runs/run-1/status.json").is_none(), "the launcher lives");
+    let (host, _held) = prepared();
+    gone(&host);
+    put(&host, "status.json", "torn");
+    observe(&host);
+    assert_eq!(text(&host, "status.json"), "torn");
 }
