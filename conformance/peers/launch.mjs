@@ -2,8 +2,9 @@
 //
 // Launcher and runner of different makes, as real processes, in one store of one peer:
 //
-// * our launcher starts the peer's runner, and our runner;
-// * the peer's launcher starts our runner.
+// * our launcher starts the peer's runner, and our runner, as their parent or under our shim;
+// * the peer's launcher starts our runner;
+// * `runstore run` starts a run as its users do.
 //
 // After each run the peer's own list, status, reconciliation, finalisation and result code, and `runstore
 // inspect`, must say of it what was meant. The steps are commands (`external-cli`), which need no model.
@@ -116,13 +117,14 @@ const inspect = (run) => {
 	}
 };
 
+const slots = () => fs.globSync("session-active-async-capacity/*/slot-*/owner.json", { cwd: root }).length;
 const instances = (proof) => (proof?.instances ?? []).map((it) => [it.kind, it.exitCode, it.signal, it.processTree?.state]);
 const WRITER = [peer.writerKind, 0, null, "observed"];
 const runnerEnd = (code, signal = null) => ["runner", code, signal, undefined];
 
 // A run that has ended: every reader of the peer, then ours. `meant` is what was to come of it.
 function readers(run, meant) {
-	const { state, proof = "observed", reason, verdict = "finished", slot = "not-owned" } = meant;
+	const { state, proof = "observed", reason, verdict = "finished", slot = "not-owned", owner = "owner" in meant ? meant.owner : OWNER } = meant;
 	const step = meant.step ?? state;
 	// One that was not let in is in no index; a list that is asked for it finds it.
 	const listed = peer.list.listAsyncRuns(runs, { sessionId: SESSION, resultsDir: results, ...(meant.noResult ? { runId: run } : {}) }).find((found) => found.id === run);
@@ -146,7 +148,7 @@ function readers(run, meant) {
 
 	const place = peer.results.resultPayloadPathForSessionRun(results, SESSION, run);
 	const payload = place && json(place);
-	check(`result, ${meant.of}`, payload && [path.relative(results, place), payload.runId ?? payload.id, payload.state, payload.success, payload.sessionId, payload.completionOwnerId], meant.noResult ? undefined : [`${run}.json`, run, state, state === "complete", SESSION, OWNER]);
+	check(`result, ${meant.of}`, payload && [path.relative(results, place), payload.runId ?? payload.id, payload.state, payload.success, payload.sessionId, payload.completionOwnerId], meant.noResult ? undefined : [`${run}.json`, run, state, state === "complete", SESSION, owner]);
 
 	check(`indexes, ${meant.of}`, [peer.active.readActiveRunIndex(runs).includes(run), peer.terminal.readRecentTerminalRunIndex(runs, { sessionId: SESSION }).includes(run)], [false, !meant.noResult]);
 
@@ -154,12 +156,19 @@ function readers(run, meant) {
 	check(`runstore inspect, ${meant.of}`, [ours.recordedState, ours.verdict, ours.liveness, ours.proof?.state, ours.findings.map(({ id }) => id)], [state, verdict, "dead", proof, meant.findings ?? []]);
 }
 
+// A step that goes on until somebody opens the pipe.
+const gate = (run) => path.join(project, `${run}.go`);
+const gates = [];
+const wait = (run) => { execFileSync("mkfifo", [gate(run)]); gates.push(run); return `: >'${gate(run)}.met'; exec cat '${gate(run)}'`; };
+const met = (run, at = run) => until("the step", () => fs.existsSync(`${gate(at)}.met`) && json(file(run, "status.json"))?.steps?.[0]?.status === "running");
+const open = (at) => { try { fs.closeSync(fs.openSync(gate(at), fs.constants.O_WRONLY | fs.constants.O_NONBLOCK)); } catch { /* nobody waits there any more */ } };
+// Whatever comes, nothing of this goes on.
+process.once("exit", () => gates.forEach(open));
+
 // A run that goes on, by the peer's readers; it is ended by the peer's own request.
-async function live(run, who) {
-	const release = path.join(project, `${run}.go`);
-	execFileSync("mkfifo", [release]);
-	const told = launch(run, who, `cat '${release}'`);
-	await until("the step", () => json(file(run, "status.json"))?.steps?.[0]?.status === "running");
+async function live(run, who, more) {
+	const told = launch(run, who, wait(run), more);
+	await met(run);
 	const status = json(file(run, "status.json"));
 	const of = "a run that goes on";
 	const listed = peer.list.listAsyncRuns(runs, { sessionId: SESSION, states: ["running"], resultsDir: results }).find((found) => found.id === run);
@@ -184,58 +193,116 @@ async function delivered(expected) {
 	const watcher = peer.watcher.createResultWatcher({ events }, state, results, 60_000, {});
 	watcher.startResultWatcher();
 	watcher.primeExistingResults();
-	await until("every result", () => got.length >= expected.length && !fs.readdirSync(results).some((name) => name.endsWith(".json")));
+	const kept = (run) => fs.existsSync(path.join(results, `${run}.json`));
+	await until("every result", () => got.length >= expected.length && !expected.some(([run]) => kept(run)));
 	watcher.stopResultWatcher();
 	check("the peer delivers every result once", got.toSorted(), expected.toSorted());
-	check("and nothing of them is left", peer.results.resultCandidateFilesForSession(results, SESSION), []);
+	const left = peer.results.resultCandidateFilesForSession(results, SESSION).map((name) => path.basename(name, ".json"));
+	check("what is of no owner is left", left.toSorted(), unowned.toSorted());
 }
 
 const expected = [];
+const unowned = [];
 const ends = (run, state) => expected.push([run, state]);
 const started = (answer) => [answer.outcome, answer.proof, answer.exit];
 
-async function ourLauncher(who) {
-	pair = `our launcher, ${who === "ours" ? "our" : "their"} runner`;
+// A runner that is killed while its step runs. What its step leaves is ended here, should nobody else have.
+async function killed(run, end, at = run) {
+	await met(run, at);
+	process.kill(json(file(run, "status.json")).pid, "SIGKILL");
+	const answer = await end();
+	open(at);
+	return answer;
+}
+
+// Nobody has told the outcome. Where the end is unproven the marker stays, and the peer's list repairs the run; where it
+// is proven the marker is gone, and the peer repairs it once it is asked for.
+function afterKill(run, proven, answer, meant = {}) {
+	const proof = proven ? { proof: "observed", instances: [runnerEnd(null, "SIGKILL")] } : { proof: "unknown", reason: "writer-close-unverified", verdict: "finished-unproven" };
+	// A proof that is unknown names no end, and a shim tells what its proof names.
+	check("a killed runner", [answer.outcome, answer.proof, answer.exit ?? "SIGKILL"], ["started", proof.proof, "SIGKILL"]);
+	const listed = (more) => peer.list.listAsyncRuns(runs, { sessionId: SESSION, resultsDir: results, ...more }).find((found) => found.id === run)?.state;
+	check("the peer repairs the killed run", [listed(), listed({ runId: run })], [proven ? undefined : "failed", "failed"]);
+	check("it holds no slot", slots(), 0);
+	readers(run, { of: "killed", state: "failed", ...proof, ...meant });
+}
+
+async function ourLauncher(who, shim) {
+	pair = `our launcher, ${who === "ours" ? "our" : "their"} runner, ${shim ? "under our shim" : "its parent"}`;
 	// The peer's runner counts no writers for commands; ours has one for each.
 	const writers = (...ended) => (who === "ours" ? ended : []);
-	const both = who === "ours" ? {} : { launch: { confirm: "never" } };
+	const parent = shim ? { shim: runstore } : {};
+	const launched = (more) => ({ ...more, launch: { ...more?.launch, ...parent } });
+	const name = (what) => `${who}-${shim ? "shim" : "parent"}-${what}`;
 
-	let run = `${who}-fresh`;
-	check("a fresh run is let in and its end is proven", started(await launch(run, who, "echo said")), ["started", "observed", 0]);
+	let run = name("fresh");
+	check("a fresh run is let in and its end is proven", started(await launch(run, who, "echo said", launched())), ["started", "observed", 0]);
 	readers(run, { of: "fresh", state: "complete", instances: [runnerEnd(0), ...writers(WRITER)] });
+	const resumed = peer.resume.resolveAsyncResumeTarget({ id: run }, {}, { requireSessionFile: false, sessionId: SESSION });
+	check("the peer's resume takes our recovery descriptor", [resumed.kind, resumed.state, resumed.recoveryDescriptor?.sourceRunId, resumed.recoveryDescriptor?.agent], ["revive", "complete", run, "external"]);
 	ends(run, "complete");
 
-	run = `${who}-failed`;
-	check("a run that fails ends in order", started(await launch(run, who, "exit 3")), ["started", "observed", 0]);
+	run = name("failed");
+	check("a run that fails ends in order", started(await launch(run, who, "exit 3", launched())), ["started", "observed", 0]);
 	readers(run, { of: "failed", state: "failed", instances: [runnerEnd(0), ...writers([peer.writerKind, 3, null, "observed"])] });
 	ends(run, "failed");
 
-	run = `${who}-revived`;
-	check("a revival is let in and its end is proven", started(await launch(run, who, "echo said", { revival: true, ...both })), ["started", "observed", 0]);
+	run = name("revived");
+	check("a revival is let in and its end is proven", started(await launch(run, who, "echo said", launched({ revival: true, launch: who === "ours" ? {} : { confirm: "never" } }))), ["started", "observed", 0]);
 	readers(run, { of: "revived", state: "complete", instances: [runnerEnd(0), ...writers(WRITER)] });
 	check("its lease is free", peer.lease.inspectSessionLease(path.join(work, `${run}.jsonl`)).state, "free");
 	ends(run, "complete");
 
-	run = `${who}-theirs`;
-	const answer = await launch(run, who, "echo said", { launch: { prove: false } });
-	const proof = peer.proof.finalizeProcessTerminal(runDir(run), run, { processInstanceId: answer.instanceId, closeObservedAt: answer.closedAt, exitCode: answer.exit, signal: null });
-	check("the peer proves the end of our launch", [proof.state, proof.reason, instances(proof)], ["observed", undefined, [runnerEnd(0), ...writers(WRITER)]]);
-	check("and releases its slot", peer.capacity.reconcileActiveAsyncCapacity(SESSION, LIMIT).used, 0);
-	readers(run, { of: "proven by the peer", state: "complete", instances: [runnerEnd(0), ...writers(WRITER)] });
-	ends(run, "complete");
+	run = name("killed");
+	// Their runner starts commands in sessions of their own, which our shim leaves alone: then it cannot say that
+	// nothing is left. A run whose end is not proven keeps its slot, so it has none here.
+	const proven = shim && who === "ours";
+	const told = launch(run, who, wait(run), { launch: { ...parent, slotLimit: proven ? LIMIT : 0 } });
+	afterKill(run, proven, await killed(run, () => told));
+	ends(run, "failed");
 
-	run = `${who}-live`;
-	await live(run, who);
+	if (!shim) {
+		run = name("theirs");
+		const answer = await launch(run, who, "echo said", { launch: { prove: false } });
+		const proof = peer.proof.finalizeProcessTerminal(runDir(run), run, { processInstanceId: answer.instanceId, closeObservedAt: answer.closedAt, exitCode: answer.exit, signal: null });
+		check("the peer proves the end of our launch", [proof.state, proof.reason, instances(proof)], ["observed", undefined, [runnerEnd(0), ...writers(WRITER)]]);
+		check("and releases its slot", peer.capacity.reconcileActiveAsyncCapacity(SESSION, LIMIT).used, 0);
+		readers(run, { of: "proven by the peer", state: "complete", instances: [runnerEnd(0), ...writers(WRITER)] });
+		ends(run, "complete");
+	}
+
+	run = name("live");
+	await live(run, who, launched());
 	readers(run, { of: "stopped", state: "stopped", instances: [runnerEnd(0), ...writers([peer.writerKind, null, "SIGTERM", "observed"])] });
 	ends(run, "stopped");
 
 	if (who === "theirs") {
-		run = `${who}-asked`;
-		const late = await launch(run, who, "echo said", { revival: true });
+		run = name("asked");
+		const late = await launch(run, who, "echo said", launched({ revival: true }));
 		check("a runner that knows no confirm is not let in if it is asked for one", started(late), ["timed-out", "observed", "SIGTERM"]);
 		readers(run, { of: "not let in", state: "failed", step: "pending", verdict: "start-failed", instances: [runnerEnd(null, "SIGTERM")], noResult: true });
 		check("its lease is free", peer.lease.inspectSessionLease(path.join(work, `${run}.jsonl`)).state, "free");
 	}
+}
+
+// The program as its user has it: its own launcher, shim and runner.
+async function ourProgram() {
+	pair = "runstore run";
+	const begin = (...script) => JSON.parse(execFileSync(runstore, ["run", "--detach", "--format", "json", "--root", root, "--session", SESSION, "--slot-limit", `${LIMIT}`, "--name", "external", "--", "sh", "-c", ...script], { encoding: "utf8" })).runId;
+	const over = async (run) => {
+		await until("the proof", () => json(file(run, "status.json"))?.processTerminal?.state === "observed" && slots() === 0);
+		const [end] = json(file(run, "process-terminal.json")).instances;
+		return { outcome: "started", proof: "observed", exit: end.signal ?? end.exitCode };
+	};
+	for (const [script, state, code] of [["echo said", "complete", 0], ["exit 3", "failed", 3]]) {
+		const run = begin(script);
+		check(`it ends in order, ${state}`, started(await over(run)), ["started", "observed", 0]);
+		readers(run, { of: state, state, instances: [runnerEnd(0), [peer.writerKind, code, null, "observed"]], owner: undefined });
+		unowned.push(run);
+	}
+	const run = begin(wait("program"));
+	afterKill(run, true, await killed(run, () => over(run), "program"), { owner: undefined });
+	unowned.push(run);
 }
 
 async function theirLauncher() {
@@ -251,9 +318,9 @@ async function theirLauncher() {
 	}
 }
 
-await ourLauncher("theirs");
-await ourLauncher("ours");
+for (const shim of [false, true]) for (const who of ["theirs", "ours"]) await ourLauncher(who, shim);
 await theirLauncher();
+await ourProgram();
 pair = "results";
 await delivered(expected);
 // Failed checks have their lines; another exit code than 0 means that not all were made.

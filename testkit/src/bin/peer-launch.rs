@@ -8,15 +8,17 @@
 //! `cwd`, `runner` (a program that is given the path of the configuration), and maybe `sessionId`,
 //! `completionOwnerId`, `toolCallId`, `parentSessionId`, `timeoutMs`, `slotLimit`, `more` (further members of the
 //! configuration), `descriptor` (the fan-out budget of a recovery descriptor), `revival` (`sessionFile`,
-//! `sourceRunId`), `confirm` (`both` or `never`), `prove` (`false` leaves the proof to somebody else), `env` (a value, or null for a variable that the runner does
+//! `sourceRunId`), `confirm` (`both` or `never`), `shim` (the program `runstore`, which is to be
+//! the parent of the runner), `prove` (`false` leaves the proof to somebody else), `env` (a value, or null for a variable that the runner does
 //! not get).
 //!
 //! The line: `outcome` (`refused`, `started`, `died`, `timed-out`, and `not-started` when there never was a
 //! process), `cause`, `pid`, `instanceId`, `exit` (the code or the name of the signal), `closedAt` (ms since the
 //! epoch), and `proof` with its `reason`, if it is to be proven.
 //!
-//! This process is the parent of the runner and waits for it: what it proves, it has seen. A crash leaves a
-//! launch as any crash of a launcher does.
+//! Without a shim this process is the parent of the runner and waits for it: what it proves, it has seen. With
+//! one it waits for the shim, and tells what that proved; `exit` is then the one of the proof. A crash leaves a launch as any crash of a
+//! launcher does.
 
 #![cfg(unix)]
 #![expect(clippy::print_stdout, reason = "its line is its answer")]
@@ -29,20 +31,23 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use runstore::launcher::{self, Confirm, Outcome, Place, Prepared, Request, SlotWish};
+use runstore::launcher::{self, Confirm, Outcome, Place, Prepared, Request, Shims, SlotWish};
 use runstore::protocol::error::with_causes;
 use runstore::protocol::ids::RunId;
+use runstore::protocol::process::Presence;
 use runstore::protocol::proof::ProofState;
 use runstore::protocol::written_launch::{DescriptorText, RevivalText};
-use runstore::protocol::{Open, RunMode, layout};
-use runstore::store::process::{Children, Exit, Life, Spawned};
+use runstore::protocol::{Open, RunMode, layout, limits};
+use runstore::store::host::Part;
+use runstore::store::process::{Children, Exit, Life, Spawn, Spawned};
 use runstore::store::proof::{self, ExitWitness, RunPlace};
 use runstore::store::retry::RetryPolicy;
-use runstore::store::{Host as _, RealHost, WriteHost as _, directory, slot};
+use runstore::store::{Host, RealHost, WriteHost as _, directory, observer_record, slot};
 use serde_json::{Value, json};
 use testkit::driver;
 
 type Answer = Result<Value, Box<dyn Error>>;
+type Dir = <RealHost as Host>::Dir;
 
 /// How often the runner is looked at, in ms.
 const LOOK_MS: u64 = 5;
@@ -148,13 +153,19 @@ impl<'a> Wish<'a> {
     fn start(
         self,
         host: &Arc<RealHost>,
-        place: Place<'_, <RealHost as runstore::store::Host>::Dir>,
+        place: Place<'_, Dir>,
         run_id: &RunId,
         prepared: Prepared<'_, RealHost>,
     ) -> Answer {
         let program = self.needed("runner")?.into();
-        let mut children = Children::new(Arc::clone(host), program, Vec::new());
-        let mut launch = match prepared.start(&mut children) {
+        let mut spawn: Box<dyn Spawn> = match self.text("shim") {
+            Some(shim) => {
+                let root = place.temp_path.to_path_buf();
+                Box::new(Shims::new(Arc::clone(host), shim.into(), root, vec![program]))
+            }
+            None => Box::new(Children::new(Arc::clone(host), program, Vec::new())),
+        };
+        let mut launch = match prepared.start(&mut *spawn) {
             Ok(launch) => launch,
             Err(refused) => return Ok(not_started(&refused)),
         };
@@ -167,26 +178,38 @@ impl<'a> Wish<'a> {
         };
         let cause = outcome.failed().map(ToString::to_string);
         let (pid, instance_id) = (launch.pid(), launch.instance_id().to_owned());
-        let exit = wait(host, &mut *launch.into_child())?;
+        let mut child = launch.into_child();
         let run_dir = host.open_dir_at(place.runs_root, run_id.as_str().as_ref())?;
-        let (temp, runs_root) = (place.temp, place.runs_root);
-        let place = RunPlace { temp, runs_root, run_dir: &run_dir, run_id };
-        let told = match &exit {
-            Exit::Code(code) => json!(code),
-            Exit::Signal(name) => json!(name),
-        };
-        let closed_at_ms = host.now_ms();
         let mut answer = json!({
             "outcome": word,
             "cause": cause,
             "pid": pid,
             "instanceId": instance_id,
-            "exit": told,
-            "closedAt": closed_at_ms,
         });
+        if self.text("shim").is_some() {
+            let proof = wait_for_shim(host, &run_dir, &mut *child)?;
+            answer["proof"] = proof["state"].clone();
+            answer["reason"] = proof["reason"].clone();
+            let runner = &proof["instances"][0];
+            answer["exit"] = [&runner["exitCode"], &runner["signal"]]
+                .into_iter()
+                .find(|it| !it.is_null())
+                .cloned()
+                .into();
+            return Ok(answer);
+        }
+        let exit = wait(host, &mut *child)?;
+        let closed_at_ms = host.now_ms();
+        answer["closedAt"] = closed_at_ms.into();
+        answer["exit"] = match &exit {
+            Exit::Code(code) => json!(code),
+            Exit::Signal(name) => json!(name),
+        };
         if self.0["prove"] == false {
             return Ok(answer);
         }
+        let (temp, runs_root) = (place.temp, place.runs_root);
+        let place = RunPlace { temp, runs_root, run_dir: &run_dir, run_id };
         let witness = ExitWitness::from_wait(&instance_id, closed_at_ms, exit);
         let proof = proof::finalise(&**host, &place, &witness)?.proof;
         let session = self.text("sessionId").filter(|_| proof.state == ProofState::Observed);
@@ -197,6 +220,18 @@ impl<'a> Wish<'a> {
         answer["reason"] = proof.reason.as_ref().map(Open::as_str).into();
         Ok(answer)
     }
+}
+
+/// The proof that a shim has left, once it has ended itself.
+fn wait_for_shim(host: &RealHost, run_dir: &Dir, child: &mut dyn Spawned) -> Answer {
+    let observer = observer_record::read(host, run_dir)?.ok_or("no shim has said who it is")?;
+    // A look reaps the shim as well, which is a child of this process.
+    while !child.look().has_ended() || host.process(observer.process.pid).presence != Presence::Gone
+    {
+        host.wait_ms(LOOK_MS);
+    }
+    let proof = host.read_at(run_dir, layout::PROOF.as_ref(), Part::All(limits::SIDECAR_MAX_BYTES));
+    Ok(serde_json::from_slice(&proof.map_err(|e| format!("{e:?}"))?.bytes)?)
 }
 
 fn not_started(refused: &launcher::Refused) -> Value {

@@ -1,101 +1,60 @@
-//! The library's runner, in a process of its own, for configurations that somebody else composed.
+//! The library's runner for configurations that somebody else's launcher composed.
 //!
-//! `peer-runner … CONFIG` reads the configuration, which is its last word, waits for its launcher, and runs the
-//! steps whose agent is a plain command (`runner` with `type` `external-cli`, `command` and `args`). Words
-//! before the last are those of the launcher for its own runner, and mean nothing here. It ends with 0 after
-//! a run that ended in order, whatever came of it, and with 1 after a start-up that failed.
+//! `peer-runner … CONFIG` says of each step that the peers run as an external command (`runner` with `type`
+//! `external-cli`, `command` and `args`) which command that is, in the member of our runner, and is that runner
+//! then. The configuration is its last word: the ones before it are those of the launcher for its own runner, and mean
+//! nothing here. It ends with 0 after a run that ended in order, whatever came of it, else with 1.
 //!
-//! A crash leaves what any crash of a runner leaves. Not promised: prompts and outputs of one step as
-//! inputs of another.
+//! A crash between the two leaves the configuration as any crash before its reader does. Not promised: that a
+//! step gets its task, or the output of the one before it; plain commands do not.
 
 #![cfg(unix)]
 #![expect(clippy::print_stderr, reason = "its outputs are its answer")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "changes what it was given before the store reads it"
+)]
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use runstore::protocol::startup::RUNNER_BUDGET_MS;
-use runstore::protocol::{layout, limits};
-use runstore::runner::startup::{Committed, Startup, read_config};
-use runstore::runner::steps::{Job, Plan, Step, run};
-use runstore::store::advisory::Locks;
-use runstore::store::proof::RunPlace;
-use runstore::store::retry::RetryPolicy;
-use runstore::store::{Host as _, RealHost, directory};
-use serde_json::Value;
+use runstore::runner::plain;
+use runstore::store::RealHost;
+use serde_json::{Value, json};
 use testkit::driver::{self, Done};
 
 fn main() -> ExitCode {
     driver::main(|args| match args.last() {
-        Some(config) => begin(Path::new(config)),
+        Some(config) => run(Path::new(config)),
         None => Err("usage: peer-runner CONFIG".into()),
     })
 }
 
-fn begin(config: &Path) -> Done {
-    let host = RealHost::new();
-    let temp = host.open_dir(config.parent().ok_or("the configuration lies nowhere")?)?;
-    let config = read_config(&host, config)?;
-    let committed = Startup::begin(&host, &temp, &config, RUNNER_BUDGET_MS)?.wait()?;
-    let plan = match plan(config.text(), config.view().deadline_at_ms) {
-        Ok(plan) => plan,
-        Err(e) => {
-            committed.fail(&e.to_string())?;
-            return Err(e);
+fn run(path: &Path) -> Done {
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    for one in config["steps"].as_array_mut().into_iter().flatten() {
+        if one["parallel"].is_array() {
+            one["parallel"].as_array_mut().into_iter().flatten().for_each(name_command);
+        } else {
+            name_command(one);
         }
-    };
-    work(&committed, &plan)
-}
-
-fn plan(config: &str, deadline_at_ms: Option<i64>) -> Result<Plan, Box<dyn std::error::Error>> {
-    let config: Value = serde_json::from_str(config)?;
-    let step = |step: &Value| -> Option<Step> {
-        let runner = &step["runner"];
-        let args = runner["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        (runner["type"] == "external-cli").then_some(())?;
-        Some(Step {
-            agent: step["agent"].as_str()?.to_owned(),
-            program: runner["command"].as_str()?.into(),
-            args: args.map(OsString::from).collect(),
-            cwd: step["cwd"].as_str().map(Into::into),
-            env: Vec::new(),
-        })
-    };
-    let group = |one: &Value| match one["parallel"].as_array() {
-        Some(members) => members.iter().map(step).collect(),
-        None => step(one).map(|step| vec![step]),
-    };
-    let steps = config["steps"].as_array().ok_or("there are no steps")?;
-    let groups: Option<Vec<_>> = steps.iter().map(group).collect();
-    Ok(Plan {
-        groups: groups.ok_or("a step is no plain command")?,
-        deadline_at_ms,
-        output_max_bytes: limits::OUTPUT_MAX_BYTES,
-    })
-}
-
-fn work(committed: &Committed<'_, RealHost>, plan: &Plan) -> Done {
-    let Committed { host, temp, run_dir, config, lease } = committed;
-    let run_path = config.async_dir();
-    let runs_root = host.open_dir(run_path.parent().ok_or("the run directory lies nowhere")?)?;
-    let results =
-        directory::create_path(*host, *temp, &[layout::RESULTS_DIR], &RetryPolicy::default())?;
-    let locks = Locks::new(*host, &runs_root, layout::RUNS_DIR, 2000);
-    let job = Job {
-        host: *host,
-        place: RunPlace { temp: *temp, runs_root: &runs_root, run_dir, run_id: config.run_id() },
-        results: &results,
-        locks: Some(&locks),
-        instance_id: config.instance_id().unwrap_or_default(),
-        session_id: config.session_id(),
-        completion_owner_id: config.completion_owner_id(),
-        cwd: config.view().cwd.as_deref().unwrap_or_default(),
-        async_dir: &run_path.to_string_lossy(),
-        lease: lease.as_ref().map(|held| (held.id.as_str(), held.owner.token.as_str())),
-    };
-    for problem in run(&job, plan)?.problems {
+    }
+    std::fs::write(path, config.to_string())?;
+    for problem in plain::execute(&RealHost::new(), path, RUNNER_BUDGET_MS)?.problems {
         eprintln!("problem: {problem}");
     }
     Ok(())
+}
+
+/// A step without such a command stays as it is, and is refused.
+fn name_command(step: &mut Value) {
+    let runner = &step["runner"];
+    if runner["type"] != "external-cli" {
+        return;
+    }
+    let words = runner["args"].as_array().into_iter().flatten();
+    let words: Vec<&Value> = std::iter::once(&runner["command"]).chain(words).collect();
+    let words = json!(words);
+    step["command"] = words;
 }
