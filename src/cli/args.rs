@@ -6,12 +6,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use runstore::protocol::Word as _;
 use runstore::protocol::evidence::Times;
-#[cfg(unix)]
-use runstore::protocol::startup::RUNNER_BUDGET_MS;
 use runstore::protocol::verdict::Verdict;
 
 #[cfg(unix)]
 use super::run_args::{InterruptArgs, StopArgs, WitnessArgs};
+#[cfg(unix)]
+use super::start_args::{ResumeArgs, RunArgs, RunnerArgs};
 
 /// Read run stores of detached agent runs and say what is true.
 ///
@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// Start commands as a run that outlives this program.
     #[cfg(unix)]
     Run(RunArgs),
+    /// Go on with a paused run, in a new one.
+    #[cfg(unix)]
+    Resume(ResumeArgs),
     /// Ask the runner of a run to stop it.
     #[cfg(unix)]
     Stop(StopArgs),
@@ -77,7 +80,9 @@ impl Command {
                 *format
             }
             #[cfg(unix)]
-            Self::Run(RunArgs { format, .. }) => *format,
+            Self::Run(RunArgs { manner, .. }) | Self::Resume(ResumeArgs { manner, .. }) => {
+                manner.format
+            }
             #[cfg(unix)]
             Self::Stop(StopArgs { ask, .. }) | Self::Interrupt(InterruptArgs { ask }) => {
                 ask.run.format
@@ -195,112 +200,6 @@ pub(crate) struct ShimArgs {
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
-#[cfg(unix)]
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunnerArgs {
-    /// The configuration, which is read once and removed.
-    #[arg(value_name = "CONFIG")]
-    pub(crate) config: PathBuf,
-    /// How long to wait for each word of the launcher.
-    #[arg(long, value_name = "MS", default_value_t = RUNNER_BUDGET_MS)]
-    pub(crate) budget_ms: u64,
-}
-
-#[cfg(unix)]
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    /// The store (temp root); it is made if it is not there. Without it: the default store of this user.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) root: Option<PathBuf>,
-    /// Return as soon as the run is under way, and say its id.
-    #[arg(long, short)]
-    pub(crate) detach: bool,
-    /// What its steps are called [default: the name of each program].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// The session that the run belongs to, and that its result is for.
-    #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<String>,
-    /// End the run when it takes longer, for example 90s or 5m.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) timeout: Option<std::time::Duration>,
-    /// How many runs of the session may be under way at once; 0 is no limit.
-    #[arg(long, value_name = "N", requires = "session", default_value_t = 0)]
-    pub(crate) slot_limit: u32,
-    /// Where the commands run [default: here].
-    #[arg(long, value_name = "PATH")]
-    pub(crate) cwd: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) steps: StepArgs,
-    /// Form of the answer.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
-    /// A command and its arguments, as they are. With --step or --parallel it comes last.
-    #[arg(value_name = "CMD", last = true, required_unless_present_any = ["step", "parallel"])]
-    pub(crate) command: Vec<std::ffi::OsString>,
-}
-
-/// Command lines for a shell, in the order in which they were given: one after the other, and those of
-/// neighbouring `--parallel` side by side.
-#[cfg(unix)]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StepArgs {
-    /// Groups, one after the other.
-    pub(crate) groups: Vec<Vec<String>>,
-}
-
-#[cfg(unix)]
-impl clap::Args for StepArgs {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        let step = |name: &'static str, help: &'static str| {
-            clap::Arg::new(name)
-                .long(name)
-                .value_name("LINE")
-                .action(clap::ArgAction::Append)
-                .allow_hyphen_values(true)
-                .help(help)
-        };
-        command
-            .arg(step(
-                "step",
-                "A command line for sh; may be given again, and they run one after the other",
-            ))
-            .arg(step("parallel", "The same; neighbouring ones run side by side"))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
-}
-
-#[cfg(unix)]
-impl clap::FromArgMatches for StepArgs {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        let mut steps = Self::default();
-        steps.update_from_arg_matches(matches)?;
-        Ok(steps)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        let mut lines: Vec<(usize, bool, String)> = Vec::new();
-        for (name, is_parallel) in [("step", false), ("parallel", true)] {
-            let indices = matches.indices_of(name).into_iter().flatten();
-            let values = matches.get_many::<String>(name).into_iter().flatten();
-            lines.extend(indices.zip(values).map(|(at, line)| (at, is_parallel, line.clone())));
-        }
-        lines.sort();
-        let mut was_parallel = false;
-        for (_, is_parallel, line) in lines {
-            match self.groups.last_mut() {
-                Some(group) if is_parallel && was_parallel => group.push(line),
-                _ => self.groups.push(vec![line]),
-            }
-            was_parallel = is_parallel;
-        }
-        Ok(())
-    }
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct CommonArgs {
     /// The store (temp root) that ids are looked up in.
@@ -374,17 +273,5 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory as _;
         Args::command().debug_assert();
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn steps_keep_their_order_and_neighbours_run_side_by_side() {
-        let words = "runstore run --step a --parallel b --parallel c --step d --parallel e -- f g";
-        let args = Args::try_parse_from(words.split(' ')).expect("a command line");
-        let Command::Run(run) = args.command else { panic!("it is a run") };
-        assert_eq!(run.steps.groups, [vec!["a"], vec!["b", "c"], vec!["d"], vec!["e"]]);
-        assert_eq!(run.command, ["f", "g"]);
-        let nothing = Args::try_parse_from(["runstore", "run", "--detach"]);
-        assert!(nothing.is_err(), "there is nothing to be run");
     }
 }

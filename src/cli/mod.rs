@@ -10,6 +10,8 @@ mod exit_code;
 mod output;
 mod render;
 mod run_args;
+#[cfg(unix)]
+mod start_args;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Explain(a) => commands::explain::run(a, &mut output),
         #[cfg(unix)]
         Command::Run(a) => commands::run::run(a, &mut output),
+        #[cfg(unix)]
+        Command::Resume(a) => commands::resume::run(a, &mut output),
         #[cfg(unix)]
         Command::Shim(a) => commands::shim::run(a),
         #[cfg(unix)]

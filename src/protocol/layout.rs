@@ -81,6 +81,8 @@ pub const STARTUP_PROCEED: &str = "runner-startup-proceed.json";
 pub const RUNNER_STDOUT_LOG: &str = "runner.stdout.log";
 /// Raw standard error of the runner.
 pub const RUNNER_STDERR_LOG: &str = "runner.stderr.log";
+/// Below it, in a temp root: what is left of runs of plain commands that were paused, `<run>.jsonl`. Spec: RS-STEP-10.
+pub const SESSIONS_DIR: &str = "sessions";
 /// How to resume the run.
 pub const RECOVERY_DESCRIPTOR: &str = "recovery-descriptor.json";
 /// Reference to a fan-out budget.

@@ -8,6 +8,7 @@
 
 pub mod account;
 pub mod candidate;
+pub mod command_session;
 pub mod command_step;
 pub mod config;
 pub mod control;

@@ -16,15 +16,18 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use crate::protocol::command_session::{self, CommandSession};
 use crate::protocol::command_step::{self, CommandStep};
 use crate::protocol::error::with_causes;
-use crate::protocol::{DecodeError, Document, limits};
-use crate::store::{ProcessHost, WatchHost};
+use crate::protocol::{DecodeError, Document, layout, limits};
+use crate::store::atomic::{self, Durability, Options};
+use crate::store::retry::RetryPolicy;
+use crate::store::{ProcessHost, WatchHost, WriteHost, directory};
 
 use super::finish::Finished;
 use super::job::{Desk, DeskError};
-use super::startup::{Config, ConfigError, Startup, StartupError, read_config};
-use super::steps::{self, Plan, RunnerError, Step};
+use super::startup::{Config, ConfigError, Startup, StartupError, Variant, read_config};
+use super::steps::{self, Plan, Remainder, RunnerError, Step};
 
 /// How long it is waited for another process of ours that changes the same file, in ms.
 const LOCK_MS: u64 = 2_000;
@@ -80,11 +83,11 @@ pub fn execute<H: ProcessHost + WatchHost>(
 ) -> Result<Finished, ExecuteError> {
     let config = read_config(host, config_path).map_err(ExecuteError::Config)?;
     let config_path = host.absolute(config_path);
-    let temp = config_path.parent().ok_or_else(|| io::ErrorKind::NotFound.into());
-    let temp = temp.and_then(|path| host.open_dir(path)).map_err(ExecuteError::Store)?;
+    let store = config_path.parent().unwrap_or(&config_path);
+    let temp = host.open_dir(store).map_err(ExecuteError::Store)?;
     let startup = Startup::begin(host, &temp, &config, budget_ms).map_err(ExecuteError::Startup)?;
-    let plan = match plan(&config, host.now_ms()) {
-        Ok(plan) => plan,
+    let (plan, groups) = match plan(&config, host.now_ms()) {
+        Ok(planned) => planned,
         Err(e) => {
             let why = format!("the steps are not taken: {}", with_causes(&e));
             return Err(ExecuteError::Startup(startup.refuse(&why)));
@@ -100,14 +103,88 @@ pub fn execute<H: ProcessHost + WatchHost>(
         }
     };
     let locks = desk.locks(LOCK_MS);
-    steps::run_as(&desk.job(Some(&locks)), &plan, Some(desk.result_file()))
+    let session = Session::of(host, store, &temp, &config, groups);
+    steps::run_as(&desk.job(Some(&locks)), &plan, Some(desk.result_file()), Some(&session))
         .map_err(ExecuteError::Run)
 }
 
+/// The session of a run: its own file, or that of the run that it resumes.
+/// Spec: RS-STEP-10.
+struct Session<'a, H: WriteHost> {
+    host: &'a H,
+    temp: &'a H::Dir,
+    config: &'a Config,
+    groups: Vec<Vec<CommandStep>>,
+    path: String,
+    is_revival: bool,
+}
+
+impl<'a, H: WriteHost> Session<'a, H> {
+    fn of(
+        host: &'a H,
+        store: &Path,
+        temp: &'a H::Dir,
+        config: &'a Config,
+        groups: Vec<Vec<CommandStep>>,
+    ) -> Self {
+        let (path, is_revival) = match config.variant() {
+            Variant::Revival { session_file, .. } => (session_file.clone(), true),
+            // In no run directory: that of a run that is resumed is only referred to.
+            _ => {
+                let file = format!("{}.jsonl", config.run_id());
+                let own = store.join(layout::OWN_DIR);
+                (own.join(layout::SESSIONS_DIR).join(file), false)
+            }
+        };
+        let path = path.to_string_lossy().into_owned();
+        Self { host, temp, config, groups, path, is_revival }
+    }
+}
+
+impl<H: WriteHost> Remainder for Session<'_, H> {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn leave(&self, done: &[bool], is_paused: bool) -> Result<(), String> {
+        // Nobody resumes a run that was not paused; one that resumes another says what it has done of it.
+        if !is_paused && !self.is_revival {
+            return Ok(());
+        }
+        let text = CommandSession {
+            run_id: self.config.run_id().to_string(),
+            at_ms: self.host.now_ms(),
+            cwd: self.config.view().cwd.clone().unwrap_or_default(),
+            groups: command_session::left(&self.groups, done),
+        };
+        let failed = |why: String| format!("{}: what is left is not on record: {why}", self.path);
+        let path = Path::new(&self.path);
+        let (parent, name) = path
+            .parent()
+            .zip(path.file_name().and_then(|name| name.to_str()))
+            .ok_or_else(|| failed("it is no file".to_owned()))?;
+        // That of another run is there: its lease is held.
+        let dir = if self.is_revival {
+            self.host.open_dir(parent).map_err(|e| failed(e.to_string()))
+        } else {
+            let names = [layout::OWN_DIR, layout::SESSIONS_DIR];
+            directory::create_path(self.host, self.temp, &names, &RetryPolicy::default())
+                .map_err(|e| failed(with_causes(&e)))
+        }?;
+        // Durable: a step that was done and is told as left would be done twice.
+        let options = Options::new(Durability::Durable);
+        let text = format!("{}\n", text.line());
+        atomic::replace(self.host, &dir, name, text.as_bytes(), &options)
+            .map(drop)
+            .map_err(|e| failed(with_causes(&e)))
+    }
+}
+
 /// What a configuration asks for. Spec: RS-STEP-09.
-fn plan(config: &Config, now_ms: i64) -> Result<Plan, DecodeError> {
+fn plan(config: &Config, now_ms: i64) -> Result<(Plan, Vec<Vec<CommandStep>>), DecodeError> {
     let doc = Document::parse(config.text())?;
-    let step = |step: CommandStep| {
+    let step = |step: &CommandStep| {
+        let step = step.clone();
         let mut words = step.command.into_iter();
         Step {
             agent: step.agent,
@@ -122,9 +199,10 @@ fn plan(config: &Config, now_ms: i64) -> Result<Plan, DecodeError> {
         }
     };
     let groups = command_step::groups(&doc)?;
-    let groups = groups.into_iter().map(|group| group.into_iter().map(step).collect()).collect();
+    let steps = groups.iter().map(|group| group.iter().map(step).collect()).collect();
     let view = config.view();
     let limit = view.timeout_ms.map(|ms| now_ms.saturating_add(ms));
     let deadline_at_ms = [view.deadline_at_ms, limit].into_iter().flatten().min();
-    Ok(Plan { groups, deadline_at_ms, output_max_bytes: limits::OUTPUT_MAX_BYTES })
+    let output_max_bytes = limits::OUTPUT_MAX_BYTES;
+    Ok((Plan { groups: steps, deadline_at_ms, output_max_bytes }, groups))
 }

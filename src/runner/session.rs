@@ -152,6 +152,10 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             .member("mode", mode.clone())
             .member("cwd", written::string(job.cwd))
             .member("outputFile", written::string(&log_name(0)));
+        let patch = match work.session_file {
+            Some(file) => patch.member("sessionFile", written::string(file)),
+            None => patch,
+        };
         update(job, &patch).map_err(RunnerError::Displaced)?;
         let pid = job.host.system().own_pid.to_string();
         let members = [("mode", mode), ("cwd", written::string(job.cwd)), ("pid", pid)];

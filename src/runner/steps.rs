@@ -25,7 +25,7 @@ use crate::store::{ProcessHost, discover};
 
 use super::finish::Finished;
 use super::live::{Ended, Live};
-use super::session::{Order, Session, StepEnd, Work};
+use super::session::{Cut, Order, Session, StepEnd, Work};
 
 pub use super::job::{Job, RunnerError};
 
@@ -71,11 +71,23 @@ impl Plan {
 /// # Errors
 /// [`RunnerError`]; no step is left running then.
 pub fn run<H: ProcessHost>(job: &Job<'_, H>, plan: &Plan) -> Result<Finished, RunnerError> {
-    run_as(job, plan, None)
+    run_as(job, plan, None, None)
 }
 
-/// The same with another name for the result.
-/// Spec: RS-RESULT-40.
+/// Where a run leaves what is left of it, for one that resumes it.
+pub trait Remainder {
+    /// The session file, absolute.
+    fn path(&self) -> &str;
+
+    /// Leaves it. `done` tells of each step whether it has ended well; `is_paused` whether the run is.
+    ///
+    /// # Errors
+    /// Why it could not be left, as one sentence.
+    fn leave(&self, done: &[bool], is_paused: bool) -> Result<(), String>;
+}
+
+/// The same with another name for the result, and with a session.
+/// Spec: RS-RESULT-40, RS-STEP-10.
 ///
 /// # Errors
 /// As [`run()`].
@@ -83,12 +95,14 @@ pub fn run_as<H: ProcessHost>(
     job: &Job<'_, H>,
     plan: &Plan,
     result_file: Option<&str>,
+    remainder: Option<&dyn Remainder>,
 ) -> Result<Finished, RunnerError> {
     let steps: Vec<&Step> = plan.groups.iter().flatten().collect();
     let agents: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
     let work = Work {
         deadline_at_ms: plan.deadline_at_ms,
         result_file,
+        session_file: remainder.map(Remainder::path),
         ..Work::new(plan.mode(), &agents)
     };
     let kind = InstanceKind::writer_of(discover::family_of_run(job.host, Path::new(job.async_dir)));
@@ -108,7 +122,14 @@ pub fn run_as<H: ProcessHost>(
             break;
         }
     }
-    session.finish()
+    // Before the end is told: a run that is told as paused has a session that says what is left.
+    let done: Vec<_> =
+        (0..agents.len()).map(|step| session.step(step) == Some(StepState::Complete)).collect();
+    let is_paused = session.is_cut() == Some(&Cut::Interrupted);
+    let left = remainder.map_or(Ok(()), |remainder| remainder.leave(&done, is_paused));
+    let mut finished = session.finish()?;
+    finished.problems.extend(left.err());
+    Ok(finished)
 }
 
 /// One group under way.

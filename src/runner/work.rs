@@ -26,12 +26,23 @@ pub struct Work<'a> {
     /// The name of the result in its directory, if it is not that of the run.
     /// Spec: RS-RESULT-40.
     pub result_file: Option<&'a str>,
+    /// The session file of the run, absolute, whether it is there yet or not: a paused run can be resumed
+    /// as long as it is.
+    /// Spec: RS-STEP-10.
+    pub session_file: Option<&'a str>,
 }
 
 impl<'a> Work<'a> {
     /// Steps of these agents, and nothing else.
     pub fn new(mode: RunMode, agents: &'a [&'a str]) -> Self {
-        Self { mode, agents, groups: &[], deadline_at_ms: None, result_file: None }
+        Self {
+            mode,
+            agents,
+            groups: &[],
+            deadline_at_ms: None,
+            result_file: None,
+            session_file: None,
+        }
     }
 }
 

@@ -28,6 +28,7 @@ mod permissions;
 mod race;
 mod read_only;
 mod reserve;
+mod resume;
 mod run_record;
 mod run_verb;
 mod runner;

@@ -8,32 +8,32 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runstore::store::RealHost;
-use runstore::store::host::ProcessHost as _;
+use runstore::store::host::{ProcessHost as _, WriteHost as _};
 use serde_json::{Value, json};
 use testkit::program::Outcome;
 
 use crate::ask;
 use crate::launch::has_handles;
 
-struct Root(tempfile::TempDir);
+pub(crate) struct Root(tempfile::TempDir);
 
 impl Root {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary directory"))
     }
 
-    fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.0.path().join("new").join("store")
     }
 
-    fn run(&self, args: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
         let store = self.store();
         let mut words = vec!["run", "--root", ask::utf8(&store)];
         words.extend_from_slice(args);
         ask::run(&words)
     }
 
-    fn detached(&self, args: &[&str]) -> Value {
+    pub(crate) fn detached(&self, args: &[&str]) -> Value {
         let mut words = vec!["--detach", "--format", "json"];
         words.extend_from_slice(args);
         let outcome = self.run(&words);
@@ -41,8 +41,30 @@ impl Root {
         serde_json::from_slice(&outcome.stdout).expect("one object")
     }
 
+    /// A place beside the store.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Waits until a step of a run is at work, by its log.
+    pub(crate) fn until_started(&self, run: &Path, step: usize) {
+        let line = format!("\"stepIndex\":{step}");
+        let host = RealHost::new();
+        let is_there = || {
+            let log = fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+            log.lines().any(|l| l.contains("subagent.step.started") && l.contains(&line))
+        };
+        for _ in 0..2_000 {
+            if is_there() {
+                return;
+            }
+            host.wait_ms(10);
+        }
+        panic!("step {step} of {} is never at work in {}", run.display(), self.store().display());
+    }
+
     /// The only run of the store, as `inspect` sees it when its shim has ended.
-    fn settled(&self) -> Value {
+    pub(crate) fn settled(&self) -> Value {
         wait_for_the_shim(Path::new(self.report()["path"].as_str().expect("a path")));
         self.report()
     }
@@ -54,7 +76,7 @@ impl Root {
     }
 }
 
-fn read(path: &Path) -> Value {
+pub(crate) fn read(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("there")).expect("JSON")
 }
 
@@ -64,7 +86,7 @@ fn read_log(run: &Value, step: usize) -> String {
 }
 
 /// A shim ends last: after the proof, and after the slot.
-fn wait_for_the_shim(run: &Path) {
+pub(crate) fn wait_for_the_shim(run: &Path) {
     let host = RealHost::new();
     let pid = read(&run.join(".runstore-observer.json"))["pid"].as_i64().expect("a number");
     // One that is not there any more has ended.

@@ -6,7 +6,6 @@
 //! Nothing of the store is changed.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use runstore::inspect::{Inspection, RunReport};
 use runstore::protocol::Word as _;
@@ -14,8 +13,7 @@ use runstore::protocol::evidence::Times;
 use runstore::protocol::verdict::Verdict;
 use runstore::store::{Depth, Host as _, Opened, RealHost, Store, WriteHost as _};
 
-use crate::cli::args::RunArgs;
-use crate::cli::commands::run::Launched;
+use super::launch::Launched;
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
 use crate::cli::render;
@@ -25,15 +23,14 @@ const LOOK_MS: u64 = 50;
 
 /// Follows a run to its end.
 pub(crate) fn to_the_end(
-    host: &Arc<RealHost>,
-    args: &RunArgs,
+    host: &RealHost,
     launched: &Launched,
     output: &mut Output,
 ) -> Result<Code, Failure> {
     loop {
         let report = look(host, &launched.path)?;
         if is_over(&report) {
-            return end(args, &report, output);
+            return end(&report, output);
         }
         host.wait_ms(LOOK_MS);
     }
@@ -64,7 +61,7 @@ fn is_over(report: &RunReport) -> bool {
     )
 }
 
-fn end(_args: &RunArgs, report: &RunReport, output: &Output) -> Result<Code, Failure> {
+fn end(report: &RunReport, output: &Output) -> Result<Code, Failure> {
     let state = report.recorded_state.as_deref().unwrap_or("unknown");
     output.talk(&format!(
         "run {} ended: {}, {}",

@@ -6,8 +6,12 @@ pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;
 pub(crate) mod inspect;
+#[cfg(unix)]
+pub(crate) mod launch;
 pub(crate) mod list;
 pub(crate) mod one_run;
+#[cfg(unix)]
+pub(crate) mod resume;
 pub(crate) mod roots;
 #[cfg(unix)]
 pub(crate) mod run;

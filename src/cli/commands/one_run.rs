@@ -112,6 +112,11 @@ impl OneRun {
         })
     }
 
+    /// The temp root, where the run lies in one.
+    pub(crate) fn temp(&self) -> Option<&Path> {
+        self.temp.as_deref()
+    }
+
     fn at(store: &Store<'_, RealHost>, root: usize, name: OsString) -> Self {
         let runs = &store.runs_roots[root];
         // Without a temp root the runs root stands for it.

@@ -8,9 +8,9 @@ use runstore::protocol::error::with_causes;
 use runstore::runner::plain;
 use runstore::store::RealHost;
 
-use crate::cli::args::RunnerArgs;
 use crate::cli::exit_code::Code;
 use crate::cli::output::Failure;
+use crate::cli::start_args::RunnerArgs;
 
 /// Runs a configuration to the end of its run.
 pub(crate) fn run(args: &RunnerArgs) -> Result<Code, Failure> {
