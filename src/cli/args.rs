@@ -8,6 +8,7 @@ use runstore::protocol::Word as _;
 use runstore::protocol::evidence::Times;
 use runstore::protocol::verdict::Verdict;
 
+use super::run_args::LogsArgs;
 #[cfg(unix)]
 use super::run_args::{InterruptArgs, StopArgs, WitnessArgs};
 #[cfg(unix)]
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     /// Go on with a paused run, in a new one.
     #[cfg(unix)]
     Resume(ResumeArgs),
+    /// What the steps of a run wrote.
+    Logs(LogsArgs),
     /// Ask the runner of a run to stop it.
     #[cfg(unix)]
     Stop(StopArgs),
@@ -79,6 +82,7 @@ impl Command {
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
             }
+            Self::Logs(LogsArgs { run, .. }) => run.format,
             #[cfg(unix)]
             Self::Run(RunArgs { manner, .. }) | Self::Resume(ResumeArgs { manner, .. }) => {
                 manner.format

@@ -45,6 +45,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Resume(a) => commands::resume::run(a, &mut output),
         #[cfg(unix)]
         Command::Shim(a) => commands::shim::run(a),
+        Command::Logs(a) => commands::logs::run(a, &mut output),
         #[cfg(unix)]
         Command::Runner(a) => commands::runner::run(a),
         #[cfg(unix)]

@@ -42,6 +42,24 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
+/// The same for a text of many lines, whose line ends and tabs stay.
+pub(crate) fn escape_lines(text: &str) -> Cow<'_, str> {
+    let kept = ['\n', '\t'];
+    if escape(text) == text {
+        return text.into();
+    }
+    let parts = text.split_inclusive(kept).map(|part| {
+        let (rest, end) = match part.strip_suffix(kept) {
+            Some(rest) => (rest, &part[rest.len()..]),
+            None => (part, ""),
+        };
+        // A carriage return before a line end does nothing.
+        let rest = if end == "\n" { rest.strip_suffix('\r').unwrap_or(rest) } else { rest };
+        escape(rest) + end
+    });
+    parts.collect::<Vec<_>>().concat().into()
+}
+
 /// As much of one line as a person reads; JSON has the whole.
 fn shown(line: &str) -> Cow<'_, str> {
     cut(line, 2000)

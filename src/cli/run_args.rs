@@ -1,6 +1,7 @@
 //! What may be asked of the verbs that act on one run.
 
 use std::path::PathBuf;
+#[cfg(unix)]
 use std::time::Duration;
 
 use super::args::Format;
@@ -17,6 +18,24 @@ pub(crate) struct OneRunArgs {
     /// Form of the answer.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    pub(crate) run: OneRunArgs,
+    /// Go on as it grows, until the run has ended.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only this step, counted from 0.
+    #[arg(long, value_name = "N")]
+    pub(crate) step: Option<u32>,
+    /// What the runner wrote on standard error, or with --step an external step.
+    #[arg(long)]
+    pub(crate) stderr: bool,
+    /// Only the last lines of each log.
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) lines: Option<usize>,
 }
 
 /// What asking a runner has in common, whatever is asked.

@@ -162,5 +162,13 @@ pub const OUTPUT_TAIL_BYTES: u64 = 4 << 10;
 pub const REQUEST_TAKEN_MS: u64 = 10_000;
 /// How often a client that waits looks at the run again: often enough for a person.
 pub const WAIT_LOOK_MS: u64 = 100;
+/// How much of a log is read at once when it is shown: a log may be longer than the memory.
+pub const LOG_PIECE_BYTES: u64 = 64 << 10;
+/// How far from the end of a log its last lines are looked for: as much as is kept of the output of a step.
+pub const LOG_LINES_BYTES: u64 = 16 << 20;
+/// How often a log that is followed is looked at.
+pub const LOG_LOOK_MS: u64 = 100;
+/// How often whoever follows a log looks whether its run goes on: that costs more than a look at the log.
+pub const LOG_RUN_LOOK_MS: u64 = 500;
 /// Most requests that a runner takes up at one look; the others wait for the next.
 pub const REQUESTS_TAKEN: usize = 100;

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | everything in a run directory | `snapshot` |
 //! | `control/` and `append-requests/` in it | `control` |
+//! | what its steps and its runner wrote, from beginning to end | `logs` |
 //! | status and proof of the runs beside a workflow | `children` |
 //! | `async-subagent-results/**` | `results` |
 //! | `nested-subagent-events/**` | `routes` |
@@ -67,6 +68,7 @@ pub mod journal;
 pub mod lease;
 mod lock_dir;
 pub mod locks;
+pub mod logs;
 pub mod markers;
 pub mod message;
 pub mod observer_record;

@@ -22,6 +22,7 @@ mod inspect_neighbours;
 mod launch;
 mod live;
 mod locks_real;
+mod logs;
 mod nested;
 mod peer_runs;
 mod permissions;

@@ -27,7 +27,7 @@ use runstore::store::atomic::Step;
 use runstore::store::signal::end_runner;
 use runstore::store::{Host as _, RealHost, Snapshot, WriteHost as _};
 
-use super::one_run::OneRun;
+use super::one_run::{OneRun, goes_on};
 use crate::cli::args::Format;
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
@@ -228,8 +228,6 @@ fn not_asked(
 ) -> Result<Result<Answer, Answer>, Failure> {
     let because = &report.because;
     let refused = |why: &str| format!("{why}: {because}");
-    let status = snapshot.evidence.status.value();
-    let ended = status.is_some_and(|s| s.ended_at_ms.is_some());
     let instead = match report.verdict_word {
         Some(Verdict::NotARun) | None => {
             let what = format!("{} is no run", answer.path);
@@ -248,7 +246,7 @@ fn not_asked(
             | Verdict::FinishedUnproven,
         ) => (Outcome::Ended, format!("no request reaches it any more: {because}")),
         // A pause without an end is not confirmed: its steps may still be ending.
-        Some(Verdict::Paused) if ended => {
+        Some(Verdict::Paused) if !goes_on(snapshot, report) => {
             (Outcome::Ended, "it is paused, and no process of it is left to be asked".to_owned())
         }
         Some(
@@ -391,14 +389,7 @@ fn is_done(asking: &Asking<'_>, snapshot: &Snapshot, report: &RunReport) -> bool
             .and_then(|step| step.state.as_ref().and_then(Open::known))
             .is_some_and(|state| !state.is_open())
     });
-    let goes_on = match report.verdict_word {
-        Some(
-            Verdict::Starting | Verdict::StartStuck | Verdict::Running | Verdict::RunningUnverified,
-        ) => true,
-        Some(Verdict::Paused) => status.is_some_and(|s| s.ended_at_ms.is_none()),
-        _ => false,
-    };
-    step_ended || !goes_on
+    step_ended || !goes_on(snapshot, report)
 }
 
 fn did(answer: &Answer) -> String {
@@ -443,7 +434,7 @@ fn quoted(path: &str) -> String {
 
 fn write(output: &mut Output, format: Format, answer: &Answer) -> Result<Code, Failure> {
     if format != Format::Text {
-        super::write_json(output, answer)?;
+        super::acting::write_json(output, answer)?;
         return Ok(answer.code);
     }
     use std::io::Write as _;

@@ -1,6 +1,8 @@
 //! One file per verb, and what several of them need.
 
 #[cfg(unix)]
+mod acting;
+#[cfg(unix)]
 pub(crate) mod ask;
 pub(crate) mod explain;
 #[cfg(unix)]
@@ -9,6 +11,7 @@ pub(crate) mod inspect;
 #[cfg(unix)]
 pub(crate) mod launch;
 pub(crate) mod list;
+pub(crate) mod logs;
 pub(crate) mod one_run;
 #[cfg(unix)]
 pub(crate) mod resume;
@@ -22,7 +25,7 @@ pub(crate) mod shim;
 #[cfg(unix)]
 pub(crate) mod witness;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use runstore::protocol::evidence::Times;
@@ -31,7 +34,7 @@ use runstore::store::{Host as _, Opened, RealHost, Store};
 
 use super::args::CommonArgs;
 use super::exit_code::Code;
-use super::output::{Failure, Output};
+use super::output::Failure;
 
 /// The host of a command.
 pub(crate) fn host(common: &CommonArgs) -> RealHost {
@@ -60,16 +63,6 @@ pub(crate) fn default_paths(
             .hint(hint));
     }
     Ok(there)
-}
-
-/// Writes one object on one line.
-pub(crate) fn write_json(
-    output: &mut Output,
-    answer: &impl serde::Serialize,
-) -> Result<(), Failure> {
-    let out = output.writer();
-    serde_json::to_writer(&mut *out, answer)?;
-    Ok(writeln!(out)?)
 }
 
 /// Says that a path which was opened holds nothing that could be a run.

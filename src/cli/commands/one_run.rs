@@ -3,10 +3,9 @@
 //! Theory of operation. A verb that acts on a run takes exactly one. [`OneRun::find`] resolves the word as
 //! `inspect` does, by path, id, prefix or tool call, and refuses a word that fits several directories: what
 //! is done to a run cannot be undone by asking again. [`OneRun::look`] judges it anew each time it is called,
-//! because an answer is old as soon as it is read. [`OneRun::open`] goes from the root by handles and
-//! follows no link on the way.
+//! because an answer is old as soon as it is read. What a verb that writes needs beside it is in `acting`.
 //!
-//! Reads only. Spec: RS-DIAG-32, RS-ATOM-12.
+//! Reads only. Spec: RS-DIAG-32.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,8 +14,8 @@ use std::path::{Path, PathBuf};
 use runstore::inspect::{Inspection, LookupError, RunReport, find};
 use runstore::protocol::error::with_causes;
 use runstore::protocol::evidence::Times;
-use runstore::protocol::ids::RunId;
-use runstore::store::{Depth, Host as _, Opened, RealHost, Snapshot, Store, directory};
+use runstore::protocol::verdict::Verdict;
+use runstore::store::{Depth, Host as _, Opened, RealHost, Snapshot, Store};
 
 use crate::cli::exit_code::Code;
 use crate::cli::output::Failure;
@@ -33,19 +32,10 @@ pub(crate) struct OneRun {
     /// Its name.
     pub(crate) name: OsString,
     /// The temp root, where the run lies in one.
-    temp: Option<PathBuf>,
+    #[cfg(unix)]
+    pub(super) temp: Option<PathBuf>,
     /// The runs root: its path, and its names below the temp root.
-    runs: (PathBuf, String),
-}
-
-/// The open directories around a run.
-pub(crate) struct Place {
-    /// The temp root, where there is one.
-    pub(crate) temp: Option<Dir>,
-    /// The runs root.
-    pub(crate) runs: Dir,
-    /// The run directory.
-    pub(crate) run: Dir,
+    pub(super) runs: (PathBuf, String),
 }
 
 impl OneRun {
@@ -120,20 +110,17 @@ impl OneRun {
     fn at(store: &Store<'_, RealHost>, root: usize, name: OsString) -> Self {
         let runs = &store.runs_roots[root];
         // Without a temp root the runs root stands for it.
+        #[cfg(unix)]
         let temp = (store.root != runs.path).then(|| store.root.clone());
         let path = runs.path.join(&name);
-        Self { path, name, temp, runs: (runs.path.clone(), runs.label.clone()) }
-    }
-
-    /// What is true of it now, with what is known of every other run of its store: which of them record the
-    /// same process. Reads the whole active index.
-    pub(crate) fn look_around(&self, host: &RealHost) -> Result<(Snapshot, RunReport), Failure> {
-        let Some(temp) = &self.temp else { return self.look(host) };
-        let Opened::Store(store) = open(host, temp)? else { return self.look(host) };
-        let root = store.runs_roots.iter().position(|runs| runs.path == self.runs.0);
-        let Some(root) = root else { return self.look(host) };
-        let found = Inspection::new(&store, Depth::Full).one(root, &self.name, None);
-        found.ok_or_else(|| super::no_run_at(host, &self.path))
+        let runs = (runs.path.clone(), runs.label.clone());
+        Self {
+            path,
+            name,
+            #[cfg(unix)]
+            temp,
+            runs,
+        }
     }
 
     /// What is true of it now.
@@ -145,48 +132,39 @@ impl OneRun {
         Err(super::no_run_at(host, &self.path))
     }
 
-    /// Its id.
-    pub(crate) fn id(&self) -> Result<RunId, Failure> {
-        let name = self.name.to_string_lossy();
-        RunId::parse(&name).map_err(|e| {
-            Failure::user(Code::DAMAGED, format!("'{name}' cannot be a run id"))
-                .because(with_causes(&e))
-        })
-    }
-
     /// How to name it in a command line that can be taken as it stands.
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Opens its directories, for whoever may write there.
-    pub(crate) fn open(&self, host: &RealHost) -> Result<Place, Failure> {
-        let unsafe_root = |e: io::Error| {
-            let code = match e.kind() {
-                io::ErrorKind::PermissionDenied => Code::DAMAGED,
-                _ => Code::IO,
-            };
-            Failure::user(code, "the store cannot be written to").because(e)
-        };
-        let failed = |e: io::Error| {
-            let code = if e.kind() == io::ErrorKind::NotFound { Code::NOT_FOUND } else { Code::IO };
-            Failure::user(code, format!("{} cannot be opened", self.path.display())).because(e)
-        };
-        let (temp, runs) = match &self.temp {
-            None => (None, directory::open_root(host, &self.runs.0).map_err(unsafe_root)?),
-            Some(temp) => {
-                let temp = directory::open_root(host, temp).map_err(unsafe_root)?;
-                let names: Vec<&str> = self.runs.1.split('/').collect();
-                let runs = directory::open_path(host, &temp, &names).map_err(failed)?;
-                let runs = runs.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-                (Some(temp), runs)
-            }
-        };
-        let run = host.open_dir_at(&runs, &self.name).map_err(failed)?;
-        Ok(Place { temp, runs, run })
+    /// Opens its directory to read what lies there; the path to it was chosen by the caller.
+    pub(crate) fn open_to_read(&self, host: &RealHost) -> Result<Dir, Failure> {
+        let opened = host.open_dir(&self.runs.0);
+        opened.and_then(|runs| host.open_dir_at(&runs, &self.name)).map_err(|e| self.not_opened(&e))
+    }
+
+    pub(super) fn not_opened(&self, e: &io::Error) -> Failure {
+        let code = if e.kind() == io::ErrorKind::NotFound { Code::NOT_FOUND } else { Code::IO };
+        Failure::user(code, format!("{} cannot be opened", self.path.display())).because(e)
     }
 }
 
-fn open<'h>(host: &'h RealHost, path: &Path) -> Result<Opened<'h, RealHost>, Failure> {
+pub(super) fn open<'h>(host: &'h RealHost, path: &Path) -> Result<Opened<'h, RealHost>, Failure> {
     super::open_at(host, path, host.now_ms(), Times::default())
+}
+
+/// Whether a run may still do something: it has not ended, and its runner is not demonstrably gone. A pause
+/// without an end is not confirmed: its steps may still be ending.
+pub(crate) fn goes_on(snapshot: &Snapshot, report: &RunReport) -> bool {
+    let has_ended = || {
+        let status = snapshot.evidence.status.value();
+        status.is_some_and(|status| status.ended_at_ms.is_some())
+    };
+    match report.verdict_word {
+        Some(
+            Verdict::Starting | Verdict::StartStuck | Verdict::Running | Verdict::RunningUnverified,
+        ) => true,
+        Some(Verdict::Paused) => !has_ended(),
+        _ => false,
+    }
 }

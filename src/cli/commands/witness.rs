@@ -172,7 +172,7 @@ fn said(exit: &Exit) -> String {
 
 fn write(output: &mut Output, format: Format, answer: &Answer) -> Result<(), Failure> {
     if format != Format::Text {
-        return super::write_json(output, answer);
+        return super::acting::write_json(output, answer);
     }
     let out = output.writer();
     writeln!(out, "{}  {}", answer.outcome, render::escape(&answer.run_id))?;

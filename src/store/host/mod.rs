@@ -136,6 +136,13 @@ pub enum Part {
     All(u64),
     /// At most this many bytes from the end.
     Tail(u64),
+    /// What comes after so many bytes, at most this many; nothing of a file that is shorter.
+    After {
+        /// Bytes that are passed over.
+        start_bytes: u64,
+        /// Most bytes that are read.
+        limit_bytes: u64,
+    },
 }
 
 impl Part {
@@ -148,6 +155,9 @@ impl Part {
             }
             Self::All(_) => Ok((0, stat.bytes)),
             Self::Tail(limit) => Ok((stat.bytes.saturating_sub(limit), stat.bytes.min(limit))),
+            Self::After { start_bytes, limit_bytes } => {
+                Ok((start_bytes, stat.bytes.saturating_sub(start_bytes).min(limit_bytes)))
+            }
         }
     }
 }

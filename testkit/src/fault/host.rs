@@ -381,9 +381,16 @@ impl Host for FaultHost {
             }
             Part::All(_) => 0,
             Part::Tail(limit) => stat.bytes.saturating_sub(limit),
+            Part::After { start_bytes, .. } => start_bytes.min(stat.bytes),
+        };
+        let most = match part {
+            Part::After { limit_bytes, .. } => limit_bytes,
+            Part::All(_) | Part::Tail(_) => stat.bytes,
         };
         let start = usize::try_from(from).expect("a file in memory fits");
-        Ok(FileRead { stat, bytes: data[start..].to_vec(), from_start: from == 0 })
+        let most = usize::try_from(most).expect("a file in memory fits");
+        let bytes = data[start..].iter().copied().take(most).collect();
+        Ok(FileRead { stat, bytes, from_start: from == 0 })
     }
 
     fn list(
