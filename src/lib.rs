@@ -11,7 +11,7 @@
 //! | `async-subagent-results/**` | [`store::results`] |
 //! | `session-leases/**`, `session-active-async-capacity/**` | [`store::locks`] |
 //!
-//! [`protocol`] is pure, [`store`] has all effects, [`inspect`] answers, [`observer`] witnesses ends. What changes a file asks for a
+//! [`protocol`] is pure, [`store`] has all effects, [`inspect`] answers, [`observer`] witnesses ends, [`wait`] waits for them. What changes a file asks for a
 //! [`store::WriteHost`]; nothing that inspects does. A library user turns the
 //! default feature `cli` off.
 //!
@@ -29,3 +29,4 @@ pub mod observer;
 pub mod protocol;
 pub mod runner;
 pub mod store;
+pub mod wait;

@@ -13,6 +13,7 @@ use super::run_args::LogsArgs;
 use super::run_args::{InterruptArgs, StopArgs, WitnessArgs};
 #[cfg(unix)]
 use super::start_args::{ResumeArgs, RunArgs, RunnerArgs};
+use super::wait_args::WaitArgs;
 
 /// Read run stores of detached agent runs and say what is true.
 ///
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
     Explain(ExplainArgs),
+    /// Sleep until runs have ended, or never will.
+    Wait(WaitArgs),
     /// Start commands as a run that outlives this program.
     #[cfg(unix)]
     Run(RunArgs),
@@ -83,6 +86,7 @@ impl Command {
                 *format
             }
             Self::Logs(LogsArgs { run, .. }) => run.format,
+            Self::Wait(WaitArgs { format, .. }) => *format,
             #[cfg(unix)]
             Self::Run(RunArgs { manner, .. }) | Self::Resume(ResumeArgs { manner, .. }) => {
                 manner.format

@@ -3,6 +3,7 @@
 use runstore::inspect::{ProblemReport, RunReport};
 use runstore::protocol::Word as _;
 use runstore::protocol::verdict::{Flag, Severity, Verdict};
+use runstore::wait::Outcome;
 
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +43,16 @@ impl Code {
         self.0
     }
 
-    /// Of two codes the more serious: 74, 70, 8, 6, 1, 5, 0.
-    /// Spec: RS-DIAG-31.
+    /// Of two codes the more serious: 74, 70, 8, 6, 4, 7, 1, 5, 0. Only a wait has 4 and 7 beside others.
+    /// Spec: RS-DIAG-31, RS-OBS-27.
     pub(crate) fn worse(self, other: Self) -> Self {
         let rank = |code: Self| match code {
-            Self::IO => 7,
-            Self::INTERNAL => 6,
-            Self::DAMAGED => 5,
-            Self::NEWER => 4,
+            Self::IO => 9,
+            Self::INTERNAL => 8,
+            Self::DAMAGED => 7,
+            Self::NEWER => 6,
+            Self::NOT_FOUND => 5,
+            Self::CONTENDED => 4,
             Self::ATTENTION => 3,
             Self::UNDETERMINED => 2,
             _ => 1,
@@ -76,6 +79,26 @@ impl Code {
         if report.has(Flag::Undeliverable) { code.worse(Self::ATTENTION) } else { code }
     }
 
+    /// The code of the end of a wait, with what was known of the run then.
+    /// Spec: RS-OBS-27.
+    pub(crate) fn of_wait(outcome: Outcome, report: Option<&RunReport>) -> Self {
+        let verdict = report.and_then(|report| report.verdict_word);
+        let by_verdict = verdict.map_or(Self::FINE, Self::of_verdict);
+        let is_complete =
+            report.and_then(|report| report.recorded_state.as_deref()) == Some("complete");
+        match outcome {
+            Outcome::Ready => by_verdict,
+            Outcome::Ended | Outcome::Proven if is_complete => Self::FINE,
+            // All went well but for the proof that was asked for.
+            Outcome::CannotChange if is_complete => by_verdict.worse(Self::UNDETERMINED),
+            Outcome::Ended | Outcome::Proven | Outcome::Orphaned | Outcome::CannotChange => {
+                by_verdict.worse(Self::ATTENTION)
+            }
+            Outcome::Gone => Self::NOT_FOUND,
+            Outcome::Timeout => Self::CONTENDED,
+        }
+    }
+
     /// The code of a problem of the store itself.
     pub(crate) fn of_problem(problem: &ProblemReport) -> Self {
         match problem.severity {
@@ -96,6 +119,8 @@ mod tests {
             Code::INTERNAL,
             Code::DAMAGED,
             Code::NEWER,
+            Code::NOT_FOUND,
+            Code::CONTENDED,
             Code::ATTENTION,
             Code::UNDETERMINED,
             Code::FINE,

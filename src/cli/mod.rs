@@ -12,6 +12,7 @@ mod render;
 mod run_args;
 #[cfg(unix)]
 mod start_args;
+mod wait_args;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ pub(crate) fn main() -> ExitCode {
         Command::List(a) => commands::list::run(a, &mut output),
         Command::Roots(a) => commands::roots::run(a, &mut output),
         Command::Explain(a) => commands::explain::run(a, &mut output),
+        Command::Wait(a) => commands::wait::run(a, &mut output),
         #[cfg(unix)]
         Command::Run(a) => commands::run::run(a, &mut output),
         #[cfg(unix)]

@@ -20,6 +20,7 @@ mod walk;
 pub use explain::{Explanation, explain, explain_all};
 pub use lookup::{Found, LookupError, find};
 pub use report::{
-    LeaseReport, ProblemReport, ResultReport, RunReport, Scope, SlotReport, StoreReport, Summary,
+    LeaseReport, NextReport, ProblemReport, ProofReport, ResultReport, RunReport, Scope,
+    SlotReport, StoreReport, Summary,
 };
 pub use walk::{Filter, Inspection, PidTable};

@@ -17,6 +17,7 @@
 //! | `.active-runs`, `.terminal-runs` | `index` |
 //! | `session-leases/**`, `session-active-async-capacity/**` | `locks` |
 //! | the temp roots themselves | `discover` |
+//! | what can wake a wait for a run | `watch` |
 //!
 //! It opens, looks and closes; it holds no lock, creates no file and runs no program, so a crash of a
 //! reader leaves nothing. Spec: chapters 02 and 03, RS-READ-*.
@@ -87,6 +88,7 @@ pub mod sidecar;
 pub mod signal;
 pub mod slot;
 mod snapshot;
+mod watch;
 
 #[cfg(any(unix, windows))]
 pub use host::RealHost;

@@ -46,6 +46,8 @@ mod vectors_locks;
 mod vectors_names;
 mod vectors_status;
 mod vectors_writes;
+mod wait;
+mod wait_rules;
 mod walk;
 mod watching;
 mod witness;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use runstore::protocol::process::RecordedProcess;
 use runstore::store::RealHost;
-use runstore::store::host::{Host as _, WatchHost as _};
+use runstore::store::host::{Host as _, WatchHost as _, WriteHost as _};
 use testkit::process::{Live, identity, skip};
 
 /// Longer than any test may take.
@@ -52,12 +52,29 @@ fn is_linux(test: &str) -> bool {
     is
 }
 
+/// Whether this user has an instance left; a test that needs more than that says so itself.
+fn has_instance(host: &RealHost, test: &str) -> bool {
+    for _ in 0..100 {
+        let dir = host.open_dir(Path::new("/proc")).expect("Linux");
+        // What a host has made it keeps.
+        if host.watch_dir(&mut host.watch(), &dir, 0) {
+            return true;
+        }
+        host.wait_ms(50);
+    }
+    skip(test, "others have all inotify instances of this user");
+    false
+}
+
 #[test]
 fn a_rename_ends_a_pause_and_tells_where_it_happened() {
     if !is_linux("renames") {
         return;
     }
     let (host, temp) = (RealHost::new(), tempfile::tempdir().expect("room"));
+    if !has_instance(&host, "renames") {
+        return;
+    }
     let mut watch = host.watch();
     for (number, name) in ["one", "other"].iter().enumerate() {
         let path = temp.path().join(name);
@@ -137,6 +154,9 @@ fn an_instance_is_used_again_and_a_host_makes_few() {
         return again(&mut Command::new(own_program()), test);
     }
     let (host, temp) = (RealHost::new(), tempfile::tempdir().expect("room"));
+    if !has_instance(&host, test) {
+        return;
+    }
     let dir = host.open_dir(temp.path()).expect("there");
     for _ in 0..100 {
         let mut watch = host.watch();
@@ -147,15 +167,16 @@ fn an_instance_is_used_again_and_a_host_makes_few() {
     let mut watches: Vec<_> = (0..20).map(|_| host.watch()).collect();
     let told = watches.iter_mut().map(|watch| host.watch_dir(watch, &dir, 0));
     let told = told.filter(|is_told| *is_told).count();
-    assert_eq!((told, instances()), (8, 8), "the others of this user need some as well");
+    assert_eq!(told, instances());
+    assert!(told <= 8, "the others of this user need some as well: {told}");
     fs::write(temp.path().join("a"), "").expect("room");
     fs::rename(temp.path().join("a"), temp.path().join("b")).expect("ours");
     for (n, watch) in watches.iter_mut().enumerate() {
         let woken = host.pause(watch, if n < told { LONG_MS } else { 1 });
-        assert_eq!(woken.len(), usize::from(n < told), "each is told for itself");
+        assert_eq!(woken.len(), usize::from(n < told), "each is told for itself, or not at all");
     }
     drop(watches);
-    assert_eq!(instances(), 8);
+    assert_eq!(instances(), told);
     let mut watch = host.watch();
     assert!(host.watch_dir(&mut watch, &dir, 0));
     assert!(host.pause(&mut watch, 1).is_empty(), "what came to somebody else before is no news");

@@ -134,8 +134,7 @@ pub(crate) fn run(args: &InspectArgs, output: &mut Output) -> Result<Code, Failu
     finish(answer, scope, args.verbose)
 }
 
-/// Which targets are paths and which are ids. Only with `--root` can a word be an id, and a word that
-/// names something from here stays a path.
+/// The paths to look at, and the ids to look up.
 fn split_targets(
     host: &RealHost,
     args: &InspectArgs,
@@ -144,19 +143,7 @@ fn split_targets(
         let hint = "name a store: runstore inspect PATH";
         return Ok((super::default_paths(host, args.common.root.as_ref(), hint)?, Vec::new()));
     }
-    let (mut paths, mut ids) = (Vec::new(), Vec::new());
-    for target in &args.targets {
-        let word = target.to_str();
-        let is_path =
-            word.is_none_or(|w| w.contains(std::path::is_separator) || w == "." || w == "..");
-        match word.filter(|_| !is_path) {
-            Some(id) if args.common.root.is_some() => ids.push(id.to_owned()),
-            // Without a root a plain word is a path if it is there, else an id in the default stores.
-            Some(id) if host.stat(Path::new(id)).is_err() => ids.push(id.to_owned()),
-            _ => paths.push(target.clone()),
-        }
-    }
-    Ok((paths, ids))
+    Ok(super::split_targets(host, &args.targets, args.common.root.as_ref()))
 }
 
 fn one_run(
@@ -233,26 +220,14 @@ fn by_id(
         scope.paths.push(host.absolute(root).to_string_lossy().into_owned());
         let store = match super::open(host, root, &args.common)? {
             Opened::Store(store) => store,
-            Opened::Run(..) => {
-                let what = format!("{} is a run directory, not a store", root.display());
-                return Err(Failure::user(Code::USAGE, what).hint("--root takes a whole store"));
-            }
+            Opened::Run(..) => return Err(super::not_a_store(root)),
         };
         let mut inspection = Inspection::new(&store, Depth::Full);
         for id in ids {
             let found = match find(&store, id) {
                 Ok(found) => found,
                 Err(LookupError::NotFound(_)) => continue,
-                Err(e @ LookupError::Ambiguous(..)) => {
-                    return Err(
-                        Failure::user(Code::USAGE, e.to_string()).hint("use a longer prefix")
-                    );
-                }
-                Err(e) => {
-                    let cause = std::error::Error::source(&e).map(ToString::to_string);
-                    let failure = Failure::user(Code::USAGE, e.to_string());
-                    return Err(cause.into_iter().fold(failure, |f, c| f.because(c)));
-                }
+                Err(e) => return Err(super::no_lookup(&e)),
             };
             for place in found {
                 if let Some((_, report)) = inspection.one(place.root, &place.name, None) {
@@ -263,11 +238,7 @@ fn by_id(
         }
     }
     if let Some(id) = missing.first() {
-        let named = root.map(|root| format!(" {}", root.display()));
-        let places: Vec<_> = roots.iter().map(|r| r.to_string_lossy().into_owned()).collect();
-        return Err(Failure::user(Code::NOT_FOUND, format!("no run with the id '{id}'"))
-            .because(format!("looked in {}", places.join(", ")))
-            .hint(format!("runstore list --all{} shows every run", named.unwrap_or_default())));
+        return Err(super::no_run_of(id, root, &roots));
     }
     Ok(())
 }

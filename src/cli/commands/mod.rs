@@ -22,19 +22,21 @@ pub(crate) mod run;
 pub(crate) mod runner;
 #[cfg(unix)]
 pub(crate) mod shim;
+pub(crate) mod wait;
 #[cfg(unix)]
 pub(crate) mod witness;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use runstore::inspect::LookupError;
 use runstore::protocol::evidence::Times;
 use runstore::store::discover;
 use runstore::store::{Host as _, Opened, RealHost, Store};
 
 use super::args::CommonArgs;
 use super::exit_code::Code;
-use super::output::Failure;
+use super::output::{Failure, Output};
 
 /// The host of a command.
 pub(crate) fn host(common: &CommonArgs) -> RealHost {
@@ -96,19 +98,78 @@ pub(crate) fn open_at<'h>(
     now_ms: i64,
     times: Times,
 ) -> Result<Opened<'h, RealHost>, Failure> {
-    Store::open(host, path, now_ms, times).map_err(|e| {
-        let shown = path.display();
-        match e.kind() {
-            // Nothing can be at a path that is too long to be one.
-            io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename => {
-                Failure::user(Code::NOT_FOUND, format!("there is nothing at {shown}"))
-                    .hint("for an id, say which store it is in: runstore inspect ID --root STORE")
-            }
-            io::ErrorKind::NotADirectory => {
-                Failure::user(Code::NOT_FOUND, format!("{shown} is not a directory"))
-                    .hint("name a run directory, a runs root or a store")
-            }
-            _ => Failure::user(Code::IO, format!("{shown} cannot be opened")).because(e),
+    Store::open(host, path, now_ms, times).map_err(|e| not_opened(path, e))
+}
+
+/// Says why a path was not opened.
+pub(crate) fn not_opened(path: &Path, e: io::Error) -> Failure {
+    let shown = path.display();
+    match e.kind() {
+        // Nothing can be at a path that is too long to be one.
+        io::ErrorKind::NotFound | io::ErrorKind::InvalidFilename => {
+            Failure::user(Code::NOT_FOUND, format!("there is nothing at {shown}"))
+                .hint("for an id, say which store it is in: runstore inspect ID --root STORE")
         }
-    })
+        io::ErrorKind::NotADirectory => {
+            Failure::user(Code::NOT_FOUND, format!("{shown} is not a directory"))
+                .hint("name a run directory, a runs root or a store")
+        }
+        _ => Failure::user(Code::IO, format!("{shown} cannot be opened")).because(e),
+    }
+}
+
+/// Which targets are paths and which are ids. Only with `--root` can a word be an id in any case; without
+/// it a word that names something from here stays a path.
+pub(crate) fn split_targets(
+    host: &RealHost,
+    targets: &[PathBuf],
+    root: Option<&PathBuf>,
+) -> (Vec<PathBuf>, Vec<String>) {
+    let (mut paths, mut ids) = (Vec::new(), Vec::new());
+    for target in targets {
+        let word = target.to_str();
+        let is_path =
+            word.is_none_or(|w| w.contains(std::path::is_separator) || w == "." || w == "..");
+        match word.filter(|_| !is_path) {
+            Some(id) if root.is_some() => ids.push(id.to_owned()),
+            // Without a root a plain word is a path if it is there, else an id in the default stores.
+            Some(id) if host.stat(Path::new(id)).is_err() => ids.push(id.to_owned()),
+            _ => paths.push(target.clone()),
+        }
+    }
+    (paths, ids)
+}
+
+/// Says that a path in which an id is to be looked up is no store.
+pub(crate) fn not_a_store(root: &Path) -> Failure {
+    let what = format!("{} is a run directory, not a store", root.display());
+    Failure::user(Code::USAGE, what).hint("--root takes a whole store")
+}
+
+/// Says why an id leads nowhere. That no run has it is [`no_run_of`]'s to say.
+pub(crate) fn no_lookup(e: &LookupError) -> Failure {
+    let failure = Failure::user(Code::USAGE, e.to_string());
+    match std::error::Error::source(e) {
+        Some(cause) => failure.because(cause),
+        None => failure.hint("use a longer prefix"),
+    }
+}
+
+/// Says that no run has an id, and where it was looked for.
+pub(crate) fn no_run_of(id: &str, root: Option<&PathBuf>, roots: &[PathBuf]) -> Failure {
+    let named = root.map(|root| format!(" {}", root.display()));
+    let places: Vec<_> = roots.iter().map(|r| r.to_string_lossy().into_owned()).collect();
+    Failure::user(Code::NOT_FOUND, format!("no run with the id '{id}'"))
+        .because(format!("looked in {}", places.join(", ")))
+        .hint(format!("runstore list --all{} shows every run", named.unwrap_or_default()))
+}
+
+/// Writes one object on one line.
+pub(crate) fn write_json(
+    output: &mut Output,
+    answer: &impl serde::Serialize,
+) -> Result<(), Failure> {
+    let out = output.writer();
+    serde_json::to_writer(&mut *out, answer)?;
+    Ok(writeln!(out)?)
 }

@@ -12,7 +12,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use runstore::inspect::{Inspection, LookupError, RunReport, find};
-use runstore::protocol::error::with_causes;
 use runstore::protocol::evidence::Times;
 use runstore::protocol::verdict::Verdict;
 use runstore::store::{Depth, Host as _, Opened, RealHost, Snapshot, Store};
@@ -41,14 +40,11 @@ pub(crate) struct OneRun {
 impl OneRun {
     /// Finds the run that was asked for. `verb` is what to say in a hint.
     pub(crate) fn find(host: &RealHost, verb: &str, args: &OneRunArgs) -> Result<Self, Failure> {
-        let word = args.target.to_str();
-        let is_path =
-            word.is_none_or(|w| w.contains(std::path::is_separator) || w == "." || w == "..");
-        match word.filter(|_| !is_path) {
-            Some(id) if args.root.is_some() => Self::by_id(host, verb, args, id),
-            // Without a root a plain word is a path if it is there, as for `inspect`.
-            Some(id) if host.stat(Path::new(id)).is_err() => Self::by_id(host, verb, args, id),
-            _ => Self::by_path(host, verb, &args.target),
+        let target = std::slice::from_ref(&args.target);
+        let (_, ids) = super::split_targets(host, target, args.root.as_ref());
+        match ids.first() {
+            Some(id) => Self::by_id(host, verb, args, id),
+            None => Self::by_path(host, verb, &args.target),
         }
     }
 
@@ -72,19 +68,14 @@ impl OneRun {
         let mut found = Vec::new();
         for root in &roots {
             let Opened::Store(store) = open(host, root)? else {
-                let what = format!("{} is a run directory, not a store", root.display());
-                return Err(Failure::user(Code::USAGE, what).hint("--root takes a whole store"));
+                return Err(super::not_a_store(root));
             };
             match find(&store, id) {
                 Ok(places) => {
                     found.extend(places.into_iter().map(|at| Self::at(&store, at.root, at.name)));
                 }
                 Err(LookupError::NotFound(_)) => {}
-                Err(e @ LookupError::Ambiguous(..)) => {
-                    let failure = Failure::user(Code::USAGE, e.to_string());
-                    return Err(failure.hint("use a longer prefix"));
-                }
-                Err(e) => return Err(Failure::user(Code::USAGE, with_causes(&e))),
+                Err(e) => return Err(super::no_lookup(&e)),
             }
         }
         if found.len() > 1 {
@@ -93,13 +84,7 @@ impl OneRun {
             return Err(Failure::user(Code::USAGE, what)
                 .hint(format!("name the directory: runstore {verb} {}", paths[0])));
         }
-        found.pop().ok_or_else(|| {
-            let named = args.root.as_ref().map(|root| format!(" {}", root.display()));
-            let places: Vec<_> = roots.iter().map(|r| r.to_string_lossy().into_owned()).collect();
-            Failure::user(Code::NOT_FOUND, format!("no run with the id '{id}'"))
-                .because(format!("looked in {}", places.join(", ")))
-                .hint(format!("runstore list --all{} shows every run", named.unwrap_or_default()))
-        })
+        found.pop().ok_or_else(|| super::no_run_of(id, args.root.as_ref(), &roots))
     }
 
     /// The temp root, where the run lies in one.

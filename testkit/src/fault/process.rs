@@ -25,6 +25,8 @@ pub type Nap = Box<dyn FnOnce(&FaultHost) -> Vec<usize> + Send>;
 pub struct Script {
     /// What happens during the next pauses, in order. One in which nothing does lasts its time.
     pub naps: VecDeque<Nap>,
+    /// What happens right before a directory is watched for the first time. Nobody sleeps yet.
+    pub on_watch: Option<Nap>,
     /// When directories were watched, ms since the epoch.
     pub watched_at_ms: Vec<i64>,
     /// Numbers of what is started, in order.
@@ -58,6 +60,10 @@ impl WatchHost for FaultHost {
     }
 
     fn watch_dir(&self, watch: &mut Watched, _dir: &Self::Dir, number: usize) -> bool {
+        let other = self.script().on_watch.take();
+        if let Some(other) = other {
+            other(self);
+        }
         watch.dirs.push(number);
         self.script().watched_at_ms.push(self.now_ms());
         true

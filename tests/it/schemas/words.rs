@@ -13,6 +13,7 @@ use runstore::protocol::slot::SlotKind;
 use runstore::protocol::startup::{Action, StartupState};
 use runstore::protocol::verdict::{Flag, Grade, Severity, Stage, Verdict};
 use runstore::protocol::{RunMode, RunState, StepState, Word};
+use runstore::wait::{Outcome, Until};
 use serde_json::Value;
 
 use super::{here, schemas};
@@ -52,6 +53,10 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ("inspect", "/$defs/run/properties/stage/enum", all::<Stage>()),
         ("inspect", "/$defs/evidence/properties/kind/enum", all::<Grade>()),
         ("inspect", "/$defs/finding/properties/severity/enum", all::<Severity>()),
+        ("wait", "/properties/for/enum", all::<Until>()),
+        ("wait", "/$defs/run/properties/outcome/enum", all::<Outcome>()),
+        ("wait", "/$defs/run/properties/verdict/enum", all::<Verdict>()),
+        ("wait", "/$defs/run/properties/liveness/enum", all::<Liveness>()),
     ]
 }
 
