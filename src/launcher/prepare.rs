@@ -9,7 +9,8 @@
 //! 4. the launch note, durable. It comes before the slot: a slot whose launcher died leads to a run
 //!    directory in which somebody can read who that was and which instance it is bound to. The other order
 //!    leaves a slot that is held by nobody who can be asked;
-//! 5. the slot, bound to the instance that was chosen for the runner. A slot that is bound only after the
+//! 5. the slot, bound to the instance that was chosen for the runner; where all are occupied, those of runs that
+//!    have ended are released first ([`ended_slots`]). A slot that is bound only after the
 //!    spawn is held for ever when the launcher dies in between (facts CW-7);
 //! 6. the configuration, mode 0600, not flushed: it is read once, by a process that is made next, and holds
 //!    prompts that need not outlive it.
@@ -21,8 +22,8 @@
 //! 4. proof and candidate ([`proof::initialise`]).
 //!
 //! What a crash leaves: after 2 to 4 of the first list a directory without a status, which readers call
-//! abandoned before its start; after 5 a slot that its note accounts for; after 6 a configuration that no
-//! runner read, which readers report. After the spawn a runner that waits for `proceed`, gives up by itself
+//! abandoned before its start; after 5 a slot that its note accounts for, and that the next launcher of the
+//! session frees; after 6 a configuration that no runner read, which readers report. After the spawn a runner that waits for `proceed`, gives up by itself
 //! and says so.
 //!
 //! An error before the spawn takes back what was made, in the opposite order.
@@ -46,7 +47,7 @@ use crate::store::proof::ProofError;
 use crate::store::retry::RetryPolicy;
 use crate::store::run::{self, RunError};
 use crate::store::slot::{self, HeldSlot, RolledBack, SlotError, SlotRequest};
-use crate::store::{directory, identity, markers, message, proof};
+use crate::store::{directory, ended_slots, identity, markers, message, proof};
 
 use super::drive::Launch;
 use super::environment::{Environment, environment};
@@ -184,9 +185,22 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
             kind: SlotKind::Runner,
             limit: wish.limit,
         };
-        match &wish.source {
-            Some(source) => slot::transfer(self.host, self.place.temp, &wanted, source),
-            None => slot::acquire(self.host, self.place.temp, &wanted),
+        let (host, temp) = (self.host, self.place.temp);
+        let take = || match &wish.source {
+            Some(source) => slot::transfer(host, temp, &wanted, source),
+            None => slot::acquire(host, temp, &wanted),
+        };
+        let full = match take() {
+            Err(e @ SlotError::Full { .. }) => e,
+            taken => return taken,
+        };
+        // Whoever was to release a slot may have died. Asked only now: it means to read the runs.
+        let place = &self.place;
+        let runs = (place.runs_root, place.runs_path);
+        match ended_slots::release(host, (temp, place.temp_path), runs, session_id) {
+            Ok(done) if !done.released.is_empty() => take(),
+            // That nobody could be judged makes no room.
+            Ok(_) | Err(_) => Err(full),
         }
     }
 

@@ -197,6 +197,36 @@ pub struct StderrTail {
     pub cut: bool,
 }
 
+/// A launch of this library, by its note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchFact {
+    /// The instance that was chosen for the runner.
+    pub instance_id: String,
+    /// Whether the launcher is demonstrably gone.
+    pub launcher_gone: bool,
+}
+
+/// What became of an observer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ObserverFact {
+    /// None is recorded.
+    #[default]
+    NotRecorded,
+    /// It lives, or cannot be told to be gone.
+    MayLive,
+    /// It is demonstrably gone.
+    Gone,
+}
+
+/// Who of this library is in charge of a run that occupies a slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keepers {
+    /// What the launcher left about itself, if it names this run.
+    pub launch: Option<LaunchFact>,
+    /// What became of the observer that recorded itself for this run.
+    pub observer: ObserverFact,
+}
+
 /// Everything that is known of one run.
 #[derive(Clone, Debug)]
 pub struct RunEvidence {
@@ -257,6 +287,8 @@ pub struct RunEvidence {
     pub marker: MarkerFacts,
     /// Slots held for the run.
     pub slots: Vec<SlotFact>,
+    /// Who is in charge of it; asked only where slots are held.
+    pub keepers: Keepers,
     /// Leases held for the run.
     pub leases: Vec<LeaseFact>,
     /// What became of the recorded process.
@@ -350,6 +382,7 @@ impl RunEvidence {
             control: ControlFacts::default(),
             marker: MarkerFacts::default(),
             slots: Vec::new(),
+            keepers: Keepers::default(),
             leases: Vec::new(),
             life: Life::not_recorded(),
             startup_life: None,

@@ -165,7 +165,7 @@ pub struct SlotVerdict {
     /// Released or retained.
     pub release: bool,
     /// The row that decided: of a runner the row of facts K-29; of a workflow 21 to 29 in the order
-    /// in which facts K-31 names the conditions.
+    /// in which facts K-31 names the conditions; 15 and 16 are RS-SLOT-19 and RS-SLOT-20.
     pub rule: u8,
     /// Why, for people.
     pub reason: &'static str,

@@ -8,7 +8,7 @@
 //!
 //! | file on disk | read by |
 //! |---|---|
-//! | everything in a run directory | `snapshot` |
+//! | everything in a run directory | `snapshot`, `keepers` |
 //! | `control/` and `append-requests/` in it | `control` |
 //! | what its steps and its runner wrote, from beginning to end | `logs` |
 //! | status and proof of the runs beside a workflow | `children` |
@@ -36,7 +36,7 @@
 //! | a line of a log | `journal` |
 //! | the run indexes | `markers` |
 //! | results | `publish`, `delivery` |
-//! | session leases, capacity slots | `lease`, `slot` |
+//! | session leases, capacity slots; the slots of runs that have ended | `lease`, `slot`; `ended_slots` |
 //! | candidate, proof and overlay | `proof`, `candidate` |
 //! | what launcher and runner say to each other | `message` |
 //! | who observes a run | `observer_record` |
@@ -61,11 +61,13 @@ pub mod deferred;
 pub mod delivery;
 pub mod directory;
 pub mod discover;
+pub mod ended_slots;
 pub mod host;
 pub mod identity;
 pub mod inbox;
 pub mod index;
 pub mod journal;
+mod keepers;
 pub mod lease;
 mod lock_dir;
 pub mod locks;

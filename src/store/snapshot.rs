@@ -35,7 +35,7 @@ use super::host::{FileKind, Host, Part, Stat};
 use super::open::{RunsRoot, Store};
 use super::read::{self, ExpectedOwner};
 use super::results::Wanted;
-use super::{control, identity};
+use super::{control, identity, keepers};
 
 /// How much of each run is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +146,9 @@ impl<H: Host> Store<'_, H> {
             } else {
                 self.add_lives(&mut e);
             }
+        }
+        if !e.slots.is_empty() {
+            e.keepers = keepers::of(self.host, &dir, &e.run_id);
         }
         self.add_children(runs, &mut e);
         if depth == Depth::Full {

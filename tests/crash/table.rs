@@ -63,7 +63,11 @@ macro_rules! tests {
 }
 
 /// Functions that take a writing host and are no operation on the disk, with the reason.
-const NO_OPERATION: [(&str, &str); 4] = [
+const NO_OPERATION: [(&str, &str); 5] = [
+    (
+        "ended_slots::release",
+        "it is slot::reconcile with what is known of the runs, and a line in a log",
+    ),
     ("identity::instance_id", "it draws chance"),
     ("retry::from_env", "it reads a variable"),
     ("retry::run", "it calls what it is given, and waits"),

@@ -1,13 +1,18 @@
 //! What a run holds, and what a workflow's steps left: leases, capacity slots, runs of steps.
 //!
 //! A slot is judged by the table of facts K-29 or K-31 with nothing but the evidence at hand; what was
-//! not looked at keeps it. Spec: RS-SLOT-*, RS-FLAG-11 to RS-FLAG-13.
+//! not looked at keeps it. Two rules of this library follow where the table retains: they release what the
+//! death of a launcher or an observer would hold for ever. Spec: RS-SLOT-*, RS-FLAG-11 to RS-FLAG-13.
 
-use super::super::Open;
+use super::super::evidence::{FileFact, LaunchFact, ObserverFact};
 use super::super::liveness::Alive;
 use super::super::process::Liveness;
-use super::super::slot::{self, ChildFacts, SlotEvidence, SlotOwner, SlotStatus, SlotVerdict};
+use super::super::proof::{ProofReason, ProofState};
+use super::super::slot::{
+    self, ChildFacts, SlotEvidence, SlotKind, SlotOwner, SlotStatus, SlotVerdict,
+};
 use super::super::status::StepView;
+use super::super::{Open, RunState};
 use super::{Flag, Grade, Notes, Ruling, RunEvidence, Verdict, finding, proofs, status};
 
 /// Spec: RS-FLAG-11, RS-FLAG-12, RS-FLAG-13.
@@ -51,7 +56,7 @@ pub(super) fn from_locks(e: &RunEvidence, ruling: &Ruling, notes: &mut Notes) {
     }
 }
 
-/// The release verdict of a slot that names this run. Facts K-29.
+/// The release verdict of a slot that names this run. Facts K-29. Spec: RS-SLOT-19, RS-SLOT-20.
 pub fn slot_verdict(e: &RunEvidence, owner: &SlotOwner) -> SlotVerdict {
     let s = status(e);
     let state = s.and_then(|s| s.state.clone());
@@ -78,7 +83,7 @@ pub fn slot_verdict(e: &RunEvidence, owner: &SlotOwner) -> SlotVerdict {
         Liveness::Live => Alive::Yes,
         _ => Alive::Unknown,
     };
-    slot::verdict(
+    let verdict = slot::verdict(
         owner,
         &SlotEvidence {
             status: slot_status,
@@ -90,7 +95,69 @@ pub fn slot_verdict(e: &RunEvidence, owner: &SlotOwner) -> SlotVerdict {
             controller_live: !e.life.word.is_gone(),
             children: &workflow_children(e),
         },
-    )
+    );
+    match verdict.rule {
+        1 if abandoned_start(e, owner) => SlotVerdict {
+            release: true,
+            rule: 15,
+            reason: "its launcher is gone and had recorded no process",
+            by_policy: false,
+        },
+        9 if alive == Alive::No && abandoned_end(e) => SlotVerdict {
+            release: true,
+            rule: 16,
+            reason: "it ended, its observer died before it could prove it, and it has been silent \
+                     beyond the limit",
+            by_policy: true,
+        },
+        _ => verdict,
+    }
+}
+
+/// A launch of this library that died before its first status. Nothing was let in, because that comes after
+/// it. What shows work shows that the status was lost. Spec: RS-SLOT-19.
+fn abandoned_start(e: &RunEvidence, owner: &SlotOwner) -> bool {
+    let worked = e.proof.is_there()
+        || e.own_results().next().is_some()
+        || e.output_bytes > 0
+        || e.events.as_ref().is_some_and(|log| log.begun);
+    let is_its = |launch: &LaunchFact| {
+        launch.launcher_gone
+            && owner.runner_instance_id.as_deref().is_none_or(|id| id == launch.instance_id)
+    };
+    matches!(e.status, FileFact::Absent)
+        && owner.kind == SlotKind::Runner
+        && owner.run_id == e.run_id
+        && e.keepers.launch.as_ref().is_some_and(is_its)
+        && e.keepers.observer != ObserverFact::MayLive
+        && !worked
+}
+
+/// A run that told its end, whose observer of this library died before it could prove it: the rows 10 to 14 for every end instead of
+/// a failure alone. A proof that is unknown for another reason tells of something that may be left, and keeps
+/// the slot. Spec: RS-SLOT-20.
+fn abandoned_end(e: &RunEvidence) -> bool {
+    let Some(s) = status(e) else { return false };
+    let unseen = match e.proof.value() {
+        None => !e.proof.is_there(),
+        Some(proof) => match proof.state {
+            ProofState::Pending => true,
+            ProofState::Unknown => {
+                proof.reason == Some(Open::Known(ProofReason::ObserverUnavailable))
+            }
+            _ => false,
+        },
+    };
+    let last_ms = s.last_activity_ms.or(s.last_update_ms).or(s.ended_at_ms);
+    let silent = last_ms
+        .zip(e.times.abandoned_slot_ms)
+        .is_some_and(|(last_ms, limit_ms)| e.now_ms.saturating_sub(last_ms) > limit_ms);
+    let has_pid = s.pid.is_some_and(|pid| pid > 0);
+    s.known_state().is_some_and(RunState::is_outcome)
+        && has_pid
+        && unseen
+        && silent
+        && e.keepers.observer == ObserverFact::Gone
 }
 
 /// Whether the run may still be doing what its slot is for, so that holding it is no news.

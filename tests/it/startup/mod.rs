@@ -14,6 +14,7 @@ mod processes;
 mod real;
 mod running;
 mod shimmed;
+mod slots;
 mod told;
 mod vectors;
 mod woken;

@@ -1,6 +1,8 @@
 //! Leases and capacity slots, as far as a run's report speaks of them.
 
-use super::super::super::evidence::{ChildFact, LeaseFact, SlotFact};
+use super::super::super::evidence::{
+    ChildFact, Keepers, LaunchFact, LeaseFact, ObserverFact, SlotFact,
+};
 use super::super::super::lease::{LeaseOwner, WriterState};
 use super::super::super::slot::SlotOwner;
 use super::*;
@@ -105,6 +107,55 @@ fn a_runners_slot_is_released_by_proof_by_a_failed_start_and_by_policy() {
         released(silent(word, 9_000_000), false, "it may live");
     }
     let off = silent(Liveness::Dead, 9_000_000).with(|e| e.times.abandoned_slot_ms = None);
+    released(off, false, "the policy is off");
+}
+
+fn kept(launcher_gone: bool, instance: &str, observer: ObserverFact) -> Keepers {
+    let launch = Some(LaunchFact { instance_id: instance.to_owned(), launcher_gone });
+    Keepers { launch, observer }
+}
+
+/// Covers RS-SLOT-19.
+#[test]
+fn a_slot_whose_launcher_died_before_it_recorded_a_process_is_released() {
+    let none = ObserverFact::NotRecorded;
+    let start = |keepers| {
+        let case = Case::empty().at(9_000_000).with(|e| e.has_protocol_files = true);
+        holding(case, "runner").with(|e| e.keepers = keepers)
+    };
+    released(start(kept(true, "i", none)), true, "nobody is left who could let it in");
+    released(start(kept(true, "i", ObserverFact::Gone)), true, "nor its observer");
+    released(start(Keepers::default()), false, "nobody knows who launched it");
+    released(start(kept(false, "i", none)), false, "its launcher may live");
+    released(start(kept(true, "j", none)), false, "that was another launch");
+    released(start(kept(true, "i", ObserverFact::MayLive)), false, "its observer knows more");
+    let worked = start(kept(true, "i", none)).with(|e| e.output_bytes = 1);
+    released(worked, false, "its status was lost");
+    let damaged = holding(Case::of("{"), "runner").with(|e| e.keepers = kept(true, "i", none));
+    released(damaged, false, "there was a status");
+}
+
+/// Covers RS-SLOT-20.
+#[test]
+fn a_slot_whose_observer_died_is_released_by_policy_after_the_silence() {
+    let end = |after| {
+        let case = Case::of(&ended("complete", "")).life(Liveness::Dead).at(after);
+        let observer = ObserverFact::Gone;
+        holding(case, "runner").with(|e| e.keepers = Keepers { observer, launch: None })
+    };
+    released(end(1_200_000), false, "20 min are inside");
+    released(end(1_200_001), true, "one more is not");
+    released(end(9_000_000).proof(&proof("pending", "")), true, "pending for ever");
+    let unseen = proof("unknown", r#","reason":"observer-unavailable""#);
+    released(end(9_000_000).proof(&unseen), true, "nobody saw it");
+    let left = proof("unknown", r#","reason":"writer-close-unverified""#);
+    released(end(9_000_000).proof(&left), false, "something may be left");
+    released(end(9_000_000).life(Liveness::Unknown), false, "it may live");
+    for observer in [ObserverFact::NotRecorded, ObserverFact::MayLive] {
+        let case = end(9_000_000).with(|e| e.keepers.observer = observer);
+        released(case, false, "it is no run whose observer died");
+    }
+    let off = end(9_000_000).with(|e| e.times.abandoned_slot_ms = None);
     released(off, false, "the policy is off");
 }
 
