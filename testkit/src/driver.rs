@@ -4,8 +4,8 @@
 //! (see its source). Cargo tells a test the place of the programs of its own package only, so
 //! [`program`] asks cargo to build this one, with the features of the whole workspace: after
 //! `cargo test --workspace` nothing is left to build and the answer comes at once. [`power_cut`] does the
-//! same for the rig of the power cuts, [`start_runner`] for a runner that only begins, and [`step_runner`] for
-//! one of plain commands. [`main`] is what these programs have in common.
+//! same for the rig of the power cuts, [`start_runner`] for a runner that only begins, [`step_runner`] for
+//! one of plain commands, and [`launch_run`] for a launcher. [`main`] is what these programs have in common.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -142,6 +142,14 @@ pub fn start_runner() -> PathBuf {
 /// When it cannot be built.
 pub fn step_runner() -> PathBuf {
     built("step-runner")
+}
+
+/// Where the launcher is, built if it has to be.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn launch_run() -> PathBuf {
+    built("launch-run")
 }
 
 /// Where a program of this crate is. Built once in a process, and one after the other: cargo would wait for

@@ -3,13 +3,15 @@
 //! Theory of operation. The driver ([`crate::driver`]) says `begin` before its operation and `ok` after it.
 //! Both words are calls of their own, so the calls in between are those of the operation: [`calls`] reads
 //! them from the log, [`of`] makes the log. A call is named by its number among the calls of its name,
-//! which is the same in each run because the driver has one thread.
+//! which is the same in each run because the driver has one thread. A process that somebody else started is
+//! attached to instead ([`attach`]).
 //!
 //! Not promised: anything where `strace` is missing or may not trace; [`refusal`] says so beforehand.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// One call: its name, and its number among those of that name since the start, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,32 @@ pub fn refusal() -> Option<String> {
         }
         Ok(_) => None,
     }
+}
+
+/// Attaches `strace` to a process that runs already, with these options; its children are left alone. It
+/// is attached when this returns, and ends with the process. `None` when the system does not permit it.
+///
+/// # Errors
+/// When it cannot be started or heard.
+pub fn attach(pid: i64, options: &[&str]) -> io::Result<Option<Child>> {
+    let mut strace = Command::new("strace")
+        .args(options)
+        .args(["-p", &pid.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let Some(told) = strace.stderr.take() else { return Ok(None) };
+    let mut lines = BufReader::new(told);
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    if !line.contains("attached") {
+        strace.wait()?;
+        return Ok(None);
+    }
+    // The rest is read, so that it never waits for us.
+    std::thread::spawn(move || lines.lines().count());
+    Ok(Some(strace))
 }
 
 /// The calls of an operation, from the word that begins it to the word that ends it, which is the last

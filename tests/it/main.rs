@@ -19,6 +19,7 @@ mod exit_codes;
 mod hostile;
 mod indexes;
 mod inspect_neighbours;
+mod killed;
 mod launch;
 mod live;
 mod locks_real;

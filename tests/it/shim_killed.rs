@@ -5,9 +5,6 @@
 //! call that changes something, until the shim comes through. Of the calls before the runner is there the
 //! exploration in memory has every one (`tests/crash/ending.rs`).
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-
 use runstore::protocol::ids::RunId;
 use runstore::protocol::layout;
 use runstore::protocol::proof::ProofState;
@@ -15,6 +12,7 @@ use runstore::store::host::{Host as _, ProcessHost as _};
 use runstore::store::proof::{RunPlace, complete};
 use runstore::store::slot;
 use testkit::process::skip;
+use testkit::trace;
 
 use crate::ask;
 use crate::launch::{Launch, has_handles};
@@ -22,32 +20,12 @@ use crate::launch::{Launch, has_handles};
 /// Calls with which a shim changes something.
 const CALLS: [&str; 4] = ["write", "fsync", "/^renameat", "unlinkat"];
 
-/// Attaches `strace` to a shim; `None` when the system does not permit it.
-fn attach(launch: &Launch, call: &str, number: usize) -> Option<Child> {
-    let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-    let mut strace = Command::new("strace")
-        .args(["-e", &format!("trace={call}"), "-e", &inject, "-p", &launch.shim.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .ok()?;
-    let mut lines = BufReader::new(strace.stderr.take().expect("piped"));
-    let mut line = String::new();
-    lines.read_line(&mut line).expect("it says something");
-    if !line.contains("attached") {
-        strace.wait().expect("ours");
-        return None;
-    }
-    // The rest is read, so that it never waits for us.
-    std::thread::spawn(move || lines.lines().count());
-    Some(strace)
-}
-
 /// Lets a shim be killed at one call; whether it was.
 fn killed_at(call: &str, number: usize) -> Option<bool> {
     let launch = Launch::of("cat \"$1/go\"; kill -KILL $$");
-    let mut strace = attach(&launch, call, number)?;
+    let (trace, inject) =
+        (format!("trace={call}"), format!("inject={call}:signal=SIGKILL:when={number}"));
+    let mut strace = trace::attach(launch.shim, &["-e", &trace, "-e", &inject]).ok()??;
     launch.until_it_ends(|| launch.go());
     strace.wait().expect("ours");
     let at = format!("{call} {number}: {}", launch.events());
