@@ -13,7 +13,9 @@
 //!    short-lived dialect only, and failing it harms nobody else;
 //! 4. to commit: look at the child again, then rename `proceed` into place. The look comes last: whoever
 //!    ended before it is never authorised. From the rename on the run is started, whatever happens;
-//! 5. in a revival, remove `runner-startup.json`. The control files are the runner's to remove.
+//! 5. in a revival, remove `runner-startup.json`. The control files are the runner's to remove;
+//! 6. tell the root of a nested run that it was started. After the rename: news of a run that did not begin
+//!    would be believed until somebody looks at its directory.
 //!
 //! A crash leaves the last message in place (see `message`). What is dropped without being done leaves a
 //! child that nobody asks to end: drive a launch to its end, or [`Launch::cancel`] it first.
@@ -242,6 +244,7 @@ impl<'a, H: WriteHost> Launch<'a, H> {
             instance_id: self.run.instance_id.clone(),
             ran_ahead: self.ran_ahead,
             problems: std::mem::take(&mut self.problems),
+            untold: self.run.tell_root(self.child.pid()),
         };
         self.stage = Stage::Done(Box::new(Outcome::Started(started)));
         None

@@ -39,5 +39,7 @@ mod undo;
 pub use drive::{Launch, Poll};
 pub use handshake::Confirm;
 pub use prepare::{Prepared, prepare};
-pub use request::{Cause, Failed, Outcome, Place, Refusal, Refused, Request, SlotWish, Started};
+pub use request::{
+    Cause, Failed, Nested, Outcome, Place, Refusal, Refused, Request, SlotWish, Started,
+};
 pub use shims::Shims;

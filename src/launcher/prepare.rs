@@ -2,7 +2,7 @@
 //!
 //! Ordered steps of [`prepare`]:
 //! 1. check, without writing: the texts of configuration and descriptor, the environment ([`environment()`]), the
-//!    working directory;
+//!    working directory, and of a nested run its place and its route;
 //! 2. the run directory, which must be new ([`run::create`]);
 //! 3. the recovery descriptor, flushed (its name is flushed by step 4): it is there before the run begins or
 //!    never;
@@ -35,13 +35,17 @@ use std::path::Path;
 
 use crate::protocol::config::Shape;
 use crate::protocol::error::with_causes;
+use crate::protocol::nested_summary::ChildEvent;
 use crate::protocol::slot::SlotKind;
-use crate::protocol::written_launch::ConfigText;
+use crate::protocol::written_launch::{ConfigText, NestedText};
+use crate::protocol::written_nested::SummaryText;
+use crate::protocol::written_run::StepAccount;
 use crate::protocol::written_startup::LaunchNote;
 use crate::protocol::written_status::FirstStatus;
 use crate::protocol::{DecodeError, Document, RunState, config, layout};
 use crate::store::atomic::{self, Durability, Options, Target, WriteError};
 use crate::store::host::WriteHost;
+use crate::store::nested::{self, OpenRoute};
 use crate::store::process::{Spawn, SpawnPlan, Spawned};
 use crate::store::proof::ProofError;
 use crate::store::retry::RetryPolicy;
@@ -52,7 +56,7 @@ use crate::store::{directory, ended_slots, identity, markers, message, proof};
 use super::drive::Launch;
 use super::environment::{Environment, environment};
 use super::handshake::Handshake;
-use super::request::{Cause, Place, Refusal, Refused, Request};
+use super::request::{Cause, Nested, Place, Refusal, Refused, Request};
 
 /// A run that is ready to be started.
 #[must_use = "a prepared run holds a name, and perhaps a slot, until it is started or abandoned"]
@@ -65,6 +69,7 @@ pub struct Prepared<'a, H: WriteHost> {
     pub(super) slot: Option<HeldSlot>,
     shape: Shape,
     environment: Environment,
+    route: Option<OpenRoute<H::Dir>>,
 }
 
 impl<H: WriteHost> std::fmt::Debug for Prepared<'_, H> {
@@ -93,14 +98,24 @@ pub fn prepare<'a, H: WriteHost>(
         .map_err(|e| Refusal::Invalid("environment of the runner", e))?;
     let descriptor = request.descriptor.map(|d| d.text()).transpose();
     let descriptor = descriptor.map_err(|e| Refusal::Invalid("recovery descriptor", e))?;
+    let route = route_of(host, &place, &request)?;
     let run_dir = match run::create(host, place.runs_root, request.run_id, &RetryPolicy::default())
     {
         Ok(dir) => dir,
         Err(RunError::Taken(name)) => return Err(Refusal::Taken(name).into()),
         Err(RunError::Write(e)) => return Err(Refusal::Write(e).into()),
     };
-    let mut prepared =
-        Prepared { host, place, request, run_dir, instance_id, slot: None, shape, environment };
+    let mut prepared = Prepared {
+        host,
+        place,
+        request,
+        run_dir,
+        instance_id,
+        slot: None,
+        shape,
+        environment,
+        route,
+    };
     match prepared.fill(descriptor.as_deref(), &config) {
         Ok(()) => Ok(prepared),
         Err(why) => Err(prepared.take_back(why)),
@@ -115,6 +130,8 @@ fn check<H: WriteHost>(
     instance_id: &str,
 ) -> Result<(String, Shape), Refusal> {
     let async_dir = place.runs_path.join(request.run_id.as_str());
+    let events_root = place.temp_path.join(layout::NESTED_EVENTS_DIR);
+    let events_root = events_root.to_string_lossy();
     let text = ConfigText {
         run_id: request.run_id.as_str(),
         async_dir: &async_dir.to_string_lossy(),
@@ -129,6 +146,11 @@ fn check<H: WriteHost>(
         instance_id,
         parent_session_id: request.parent_session_id,
         revival: request.revival,
+        nested: request.nested.map(|Nested { route, own }| NestedText {
+            route,
+            events_root: &events_root,
+            own,
+        }),
         more: request.more,
     };
     let text = text.text().map_err(|e| Refusal::Invalid("runner configuration", e))?;
@@ -141,7 +163,54 @@ fn check<H: WriteHost>(
     Ok((text, shape))
 }
 
+/// The route of a nested run, which lies where its root's runs and results lie.
+/// Spec: RS-NEST-36, RS-NEST-38.
+fn route_of<H: WriteHost>(
+    host: &H,
+    place: &Place<'_, H::Dir>,
+    request: &Request<'_>,
+) -> Result<Option<OpenRoute<H::Dir>>, Refusal> {
+    let Some(Nested { route, own }) = request.nested else { return Ok(None) };
+    let root = route.root_run_id.as_str();
+    let results = request.result_path.parent().unwrap_or(request.result_path);
+    for (member, path, own_place) in [
+        ("asyncDir", place.runs_path, layout::NESTED_RUNS_DIR),
+        ("resultPath", results, layout::NESTED_RESULTS),
+    ] {
+        if own.is_some() && !path.ends_with(Path::new(own_place).join(root)) {
+            let e = DecodeError::member(member, "a path in the place of the root's nested runs");
+            return Err(Refusal::Invalid("runner configuration", e));
+        }
+    }
+    nested::open_route(host, place.temp, route).map(Some).map_err(Refusal::Route)
+}
+
 impl<'a, H: WriteHost> Prepared<'a, H> {
+    /// Tells the root of a nested run that it was started; why not, if it cannot be told.
+    /// Spec: RS-NEST-37.
+    pub(super) fn tell_root(&self, pid: u32) -> Option<String> {
+        let request = &self.request;
+        let (route, own) = (self.route.as_ref()?, request.nested?.own?);
+        let agents = self.shape.agents.iter();
+        let steps: Vec<_> = agents.map(|agent| StepAccount::pending(agent)).collect();
+        let (now_ms, run_path) = (self.host.now_ms(), self.run_path());
+        let of = SummaryText {
+            run_id: request.run_id.as_str(),
+            async_dir: &run_path.to_string_lossy(),
+            pid: Some(i64::from(pid)),
+            session_id: request.session_id,
+            mode: request.mode,
+            state: RunState::Running,
+            error: None,
+            steps: &steps,
+            started_at_ms: now_ms,
+            ended_at_ms: None,
+            now_ms,
+        };
+        let told = nested::put_event(self.host, route, ChildEvent::Started, own, &of);
+        told.err().map(|e| with_causes(&e))
+    }
+
     /// Steps 3 to 6.
     fn fill(&mut self, descriptor: Option<&str>, config: &str) -> Result<(), Refusal> {
         let write = |dir: &H::Dir, name: &str, text: &str, level| {

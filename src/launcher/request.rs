@@ -10,10 +10,13 @@ use std::path::Path;
 
 use crate::protocol::error::with_causes;
 use crate::protocol::ids::RunId;
+use crate::protocol::nested::Route;
 use crate::protocol::startup::{LAUNCHER_BUDGET_MS, LauncherFailure};
 use crate::protocol::written_launch::{DescriptorText, Member, RevivalText};
+use crate::protocol::written_nested::NestedSelf;
 use crate::protocol::{DecodeError, RunMode};
 use crate::store::atomic::WriteError;
+use crate::store::nested::RouteError;
 use crate::store::process::Exit;
 use crate::store::slot::{SlotError, Source};
 
@@ -49,6 +52,18 @@ pub struct SlotWish<'a> {
     pub source: Option<Source<'a>>,
 }
 
+/// What a run has to do with nested runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Nested<'a> {
+    /// The route: of a root run that is to have nested runs, or the one that its parent has. It has to be there
+    /// ([`create_route`](crate::store::nested::create_route)).
+    pub route: &'a Route,
+    /// Whose child the run is; `None` for the root of the route. A child lies where
+    /// [`runs_root`](crate::store::nested::runs_root) is, and its result where
+    /// [`results_dir`](crate::store::nested::results_dir) is.
+    pub own: Option<&'a NestedSelf>,
+}
+
 /// One run that is to be launched.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -76,6 +91,8 @@ pub struct Request<'a> {
     pub timeout_ms: Option<i64>,
     /// Until when it may run, ms since the epoch.
     pub deadline_at_ms: Option<i64>,
+    /// The route of nested runs, and whose child the run is.
+    pub nested: Option<Nested<'a>>,
     /// Further members of the configuration.
     pub more: &'a [Member<'a>],
     /// How the run could be resumed; single runs only.
@@ -119,6 +136,7 @@ impl<'a> Request<'a> {
             parent_session_id: None,
             timeout_ms: None,
             deadline_at_ms: None,
+            nested: None,
             more: &[],
             descriptor: None,
             revival: None,
@@ -142,6 +160,8 @@ pub enum Refusal {
     WorkingDirectory(std::io::Error),
     /// Something stands at the name of the run.
     Taken(String),
+    /// There is no route for the run's news, or it is not to be used.
+    Route(RouteError),
     /// There is no slot.
     Slot(SlotError),
     /// Something could not be written.
@@ -158,6 +178,7 @@ impl fmt::Display for Refusal {
             Self::Taken(name) => {
                 write!(f, "{name} is there already; a run directory is used once, take another id")
             }
+            Self::Route(_) => f.write_str("the route of the nested run cannot be used"),
             Self::Slot(_) => f.write_str("there is no slot for the run"),
             Self::Write(e) => write!(f, "{} could not be prepared", e.name),
             Self::Spawn(_) => f.write_str("the runner's process could not be made"),
@@ -170,6 +191,7 @@ impl std::error::Error for Refusal {
         match self {
             Self::Invalid(_, e) => Some(e),
             Self::WorkingDirectory(e) | Self::Spawn(e) => Some(e),
+            Self::Route(e) => Some(e),
             Self::Slot(e) => Some(e),
             Self::Write(e) => Some(e),
             Self::Taken(_) => None,
@@ -216,6 +238,8 @@ pub struct Started {
     pub ran_ahead: bool,
     /// What went wrong without harm: an alias that was not made, a message that was not removed.
     pub problems: Vec<WriteError>,
+    /// Why the root of a nested run was not told that it was started, if it was not. Its runner tells it as well.
+    pub untold: Option<String>,
 }
 
 /// What ended a launch after its process was made.

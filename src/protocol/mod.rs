@@ -52,6 +52,7 @@ pub mod verdict;
 pub mod written;
 pub mod written_control;
 pub mod written_launch;
+pub mod written_nested;
 pub mod written_run;
 pub mod written_startup;
 pub mod written_status;

@@ -15,12 +15,13 @@
 
 use std::fmt;
 
-use super::document::Document;
+use super::document::{Document, object_text, string_text};
 use super::error::DecodeError;
 use super::member;
 use super::nested_summary::{ChildEvent, Summary};
 use super::raw::Raw;
 use super::temp_name::is_uuid;
+use super::{layout, segment};
 
 /// The entry of a route in its own directory.
 pub const ROUTE_FILE: &str = "route.json";
@@ -125,6 +126,81 @@ impl Route {
             .ok_or_else(|| DecodeError::member("capabilityToken", "a token"))?;
         let created_at_ms = member::instant_ms(doc, "createdAt")?;
         Ok(Self { root_run_id, created_at_ms, token })
+    }
+
+    /// A new route.
+    ///
+    /// # Errors
+    /// [`DecodeError::Member`] when an id is not one of a nested run.
+    pub fn new(root_run_id: &str, token: &str, created_at_ms: i64) -> Result<Self, DecodeError> {
+        for (key, id) in [("rootRunId", root_run_id), ("capabilityToken", token)] {
+            check_id(id).map_err(|_| DecodeError::member(key, "an id of a nested run"))?;
+        }
+        let (root_run_id, token) = (root_run_id.to_owned(), token.to_owned());
+        Ok(Self { root_run_id, created_at_ms, token })
+    }
+
+    /// The two members that admit a record to this route.
+    pub(super) fn credentials(&self) -> String {
+        let (root, token) = (string_text(&self.root_run_id), string_text(&self.token));
+        format!(r#""rootRunId":{root},"capabilityToken":{token}"#)
+    }
+
+    /// The text of `route.json`.
+    pub fn text(&self) -> String {
+        object_text(&[
+            ("rootRunId", string_text(&self.root_run_id)),
+            ("capabilityToken", string_text(&self.token)),
+            ("createdAt", self.created_at_ms.to_string()),
+        ])
+    }
+
+    /// The name and the text of its entry in the route index, below the directory of its root.
+    pub fn index_entry(&self) -> (String, String) {
+        let text = object_text(&[
+            ("rootRunId", string_text(&self.root_run_id)),
+            ("capabilityToken", string_text(&self.token)),
+            ("routeRoot", string_text(&self.dir_name())),
+            ("createdAt", self.created_at_ms.to_string()),
+        ]);
+        (segment::percent_encode(&self.token) + ".json", text)
+    }
+
+    /// The member `nestedRoute` of a configuration. `events_root` is the path of the directory of routes.
+    pub fn member_text(&self, events_root: &str) -> String {
+        let at = |name: &str| string_text(&format!("{events_root}/{}/{name}", self.dir_name()));
+        object_text(&[
+            ("rootRunId", string_text(&self.root_run_id)),
+            ("eventSink", at(EVENTS_DIR)),
+            ("controlInbox", at(CONTROLS_DIR)),
+            ("capabilityToken", string_text(&self.token)),
+        ])
+    }
+
+    /// Reads that member. Its paths lead nowhere but to the names that root and token make, so they are
+    /// compared and never opened (`RS-NEST-07`).
+    ///
+    /// # Errors
+    /// [`DecodeError::Member`] naming the first member that is missing or wrong, or that leads elsewhere.
+    pub fn read_member(doc: &Document<'_>) -> Result<Self, DecodeError> {
+        let text = |key: &str| {
+            let wrong = || DecodeError::member(format!("nestedRoute.{key}"), "a text");
+            doc.get(key).and_then(Raw::exact_string).ok_or_else(wrong)
+        };
+        let route = Self::new(&text("rootRunId")?, &text("capabilityToken")?, 0).map_err(|e| {
+            let DecodeError::Member { member, expected } = e else { return e };
+            DecodeError::member(format!("nestedRoute.{member}"), expected)
+        })?;
+        for (key, name) in [("eventSink", EVENTS_DIR), ("controlInbox", CONTROLS_DIR)] {
+            let own = [layout::NESTED_EVENTS_DIR, &route.dir_name(), name];
+            let path = text(key)?;
+            let mut parts = path.rsplit(['/', '\\']);
+            if !own.iter().rev().all(|own| parts.next() == Some(own)) {
+                let at = format!("nestedRoute.{key}");
+                return Err(DecodeError::member(at, "a directory of the route of root and token"));
+            }
+        }
+        Ok(route)
     }
 
     /// The name that the route's directory must have.

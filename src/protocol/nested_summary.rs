@@ -224,7 +224,7 @@ pub fn merge(known: Option<&Summary>, kind: ChildEvent, update: &Summary) -> Mer
     }
 }
 
-fn claims_running(summary: &Summary) -> bool {
+pub(super) fn claims_running(summary: &Summary) -> bool {
     summary.state == Some(Open::Known(RunState::Running))
 }
 

@@ -10,14 +10,16 @@
 //! No error carries a value: it may be a prompt.
 //!
 //! Not promised: that the caller's members mean anything to the runner.
-//! Spec: RS-START-24 to RS-START-26; facts L-30 to L-34, Q-52, Q-54.
+//! Spec: RS-START-24 to RS-START-26, RS-NEST-38; facts L-30 to L-34, Q-40, Q-52, Q-54.
 
 use super::config;
 use super::document::{Document, object_text, string_text};
 use super::error::DecodeError;
 use super::limits;
+use super::nested::{Route, check_id};
 use super::raw::Raw;
 use super::recovery::RecoveryDescriptor;
+use super::written_nested::NestedSelf;
 
 /// A member of the caller: its name and its JSON text.
 pub type Member<'a> = (&'a str, &'a str);
@@ -61,11 +63,48 @@ pub struct ConfigText<'a> {
     pub parent_session_id: Option<&'a str>,
     /// What is revived; `None` for a fresh run.
     pub revival: Option<RevivalText<'a>>,
+    /// The route of the run's news and of its own children, and whose child it is if it is nested.
+    pub nested: Option<NestedText<'a>>,
     /// Further members of the caller.
     pub more: &'a [Member<'a>],
 }
 
-const OF_CONFIG: [&str; 13] = [
+/// What a configuration says of nested runs.
+#[derive(Clone, Copy, Debug)]
+pub struct NestedText<'a> {
+    /// The route.
+    pub route: &'a Route,
+    /// The path of the directory of routes, absolute.
+    pub events_root: &'a str,
+    /// Whose child the run is; `None` for the root of the route.
+    pub own: Option<&'a NestedSelf>,
+}
+
+impl NestedText<'_> {
+    /// Spec: RS-NEST-38.
+    fn members(&self, run_id: &str) -> Result<Vec<(&'static str, String)>, DecodeError> {
+        let refuse = |member, expected| Err(DecodeError::member(member, expected));
+        let route = self.route.member_text(self.events_root);
+        let mut members = vec![("nestedRoute", super::written::indented(&route, 2))];
+        let is_root = run_id == self.route.root_run_id;
+        match self.own {
+            None if !is_root => return refuse("nestedSelf", "the parent of a run that is no root"),
+            None => {}
+            Some(_) if is_root || check_id(run_id).is_err() => {
+                return refuse("id", "an id that a nested run may have, and not that of its root");
+            }
+            Some(own) => {
+                let text = own.text();
+                // As its reader judges it.
+                NestedSelf::read(&Document::parse(&text)?)?;
+                members.push(("nestedSelf", super::written::indented(&text, 2)));
+            }
+        }
+        Ok(members)
+    }
+}
+
+const OF_CONFIG: [&str; 15] = [
     "id",
     "steps",
     "resultPath",
@@ -79,6 +118,8 @@ const OF_CONFIG: [&str; 13] = [
     "runnerProcessInstanceId",
     "launchBarrierToken",
     "revivalLease",
+    "nestedRoute",
+    "nestedSelf",
 ];
 
 impl ConfigText<'_> {
@@ -121,6 +162,9 @@ impl ConfigText<'_> {
         }
         if let Some(revival) = &self.revival {
             members.push(("revivalLease", self.lease(revival)?));
+        }
+        if let Some(nested) = &self.nested {
+            members.extend(nested.members(self.run_id)?);
         }
         let text = with_more(members, self.more, &OF_CONFIG, limits::CONFIG_MAX_BYTES)?;
         let doc = Document::parse(&text)?;
@@ -285,6 +329,7 @@ mod tests {
             instance_id: "i",
             parent_session_id: None,
             revival: None,
+            nested: None,
             more,
         }
     }
@@ -359,6 +404,36 @@ mod tests {
         for id in ["", " P"] {
             assert!(with(&format!("[{own}]"), Some(id)).is_err(), "{id:?} is no id of a session");
         }
+    }
+
+    #[test]
+    fn a_nested_run_names_its_route_and_its_parent_and_a_root_only_its_route() {
+        let steps = format!("[{STEP}]");
+        let route = Route::new("root", "secret-9", 5).expect("ids");
+        let own = NestedSelf::of_root("root", Some(1));
+        let nested =
+            |own| Some(NestedText { route: &route, events_root: "/t/nested-subagent-events", own });
+        let with = |run_id, own| ConfigText { run_id, nested: nested(own), ..config(&steps, &[]) };
+        let text = with("r", Some(&own)).text().expect("valid");
+        let doc = Document::parse(&text).expect("JSON");
+        let object = |key: &str| doc.get(key).and_then(Raw::object).expect("there");
+        let read = Route::read_member(&object("nestedRoute")).expect("of this route");
+        assert_eq!(read.dir_name(), "root-secret-9");
+        assert_eq!(NestedSelf::read(&object("nestedSelf")).as_ref(), Ok(&own));
+        assert!(text.contains("/t/nested-subagent-events/root-secret-9/controls"), "{text}");
+        assert!(!with("root", None).text().expect("valid").contains("nestedSelf"));
+        assert_eq!(refused(&with("r", None)), "nestedSelf", "no root without being one");
+        assert_eq!(refused(&with("root", Some(&own))), "id", "the root is nobody's child");
+        let long = "r".repeat(129);
+        assert_eq!(refused(&with(&long, Some(&own))), "id");
+        let lost = NestedSelf { parent_run_id: "../x".to_owned(), ..own.clone() };
+        assert_eq!(refused(&with("r", Some(&lost))), "nestedSelf.parentRunId");
+        assert_eq!(refused(&config(&steps, &[("nestedSelf", "{}")])), "nestedSelf");
+        let away = text.replace("/events\"", "/elsewhere\"");
+        let away = Document::parse(&away).expect("JSON");
+        let away = away.get("nestedRoute").and_then(Raw::object).expect("there");
+        let e = Route::read_member(&away).expect_err("another directory").to_string();
+        assert!(e.contains("nestedRoute.eventSink") && !e.contains("secret"), "{e}");
     }
 
     #[test]

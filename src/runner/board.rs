@@ -13,6 +13,7 @@
 //! RS-START-86; facts T-11, S-41, S-47.
 
 use crate::protocol::candidate::Instance;
+use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::{self, Activity, StepAccount};
 use crate::protocol::written_status::{StatusPatch, StepGroup, groups_text};
 use crate::protocol::{RunMode, RunState, StepState};
@@ -120,6 +121,29 @@ impl Board {
         patch
             .member("parallelGroups", groups_text(&self.groups))
             .member("chainStepCount", logical(self.accounts.len(), &self.groups).to_string())
+    }
+
+    /// What is told of the run where it is a nested one.
+    pub(super) fn summary<'a>(
+        &'a self,
+        (run_id, async_dir): (&'a str, &'a str),
+        state: RunState,
+        error: Option<&'a str>,
+        now_ms: i64,
+    ) -> SummaryText<'a> {
+        SummaryText {
+            run_id,
+            async_dir,
+            pid: None,
+            session_id: None,
+            mode: self.mode,
+            state,
+            error,
+            steps: &self.accounts,
+            started_at_ms: self.started_at_ms,
+            ended_at_ms: state.is_terminal().then_some(now_ms),
+            now_ms,
+        }
     }
 
     /// Puts the members of a group in the place of the step that stood for it.

@@ -7,7 +7,7 @@
 //!    it cannot be published for a reason that stays, the run has failed, and says so;
 //! 3. the status with the end, durable, and whole: state, steps, instant;
 //! 4. the indexes, which follow the status;
-//! 5. the event;
+//! 5. the event, and the news of a nested run, which are about what the status says already;
 //! 6. the account of the writers in the candidate. Last of what tells of the run: whoever finds it knows
 //!    that everything before it is there;
 //! 7. release the lease of a revived run, and only then
@@ -21,6 +21,8 @@
 //! end that the shim accounts for. Spec: RS-STEP-07, RS-STEP-08.
 
 use crate::protocol::error::with_causes;
+use crate::protocol::nested_summary::ChildEvent;
+use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::RunResult;
 use crate::protocol::{RunState, Word as _, limits, written};
 use crate::store::host::WriteHost;
@@ -32,7 +34,7 @@ use crate::store::sidecar::PatchError;
 use crate::store::{candidate, markers, reserve};
 
 use super::board::{Board, Cut};
-use super::job::{Job, RunnerError, tell, update};
+use super::job::{Job, News, RunnerError, tell, update};
 use super::output;
 use super::session::cut_of;
 
@@ -52,6 +54,7 @@ pub(super) fn finish<H: WriteHost>(
     job: &Job<'_, H>,
     mut board: Board,
     result_file: &str,
+    news: Option<&News<H::Dir>>,
 ) -> Result<Finished, RunnerError> {
     let (host, place) = (job.host, &job.place);
     let (run_dir, run_id) = (place.run_dir, place.run_id.as_str());
@@ -96,6 +99,12 @@ pub(super) fn finish<H: WriteHost>(
     let members =
         [("status", written::string(state.as_str())), ("durationMs", duration_ms.to_string())];
     tell(job, "subagent.run.completed", true, &members);
+    if let Some(news) = news {
+        let ids = (run_id, job.async_dir);
+        let of = board.summary(ids, state, error.as_deref(), ended_at_ms);
+        let (pid, session_id) = (Some(host.system().own_pid), job.session_id);
+        news.put(job, ChildEvent::Completed, &SummaryText { pid, session_id, ..of });
+    }
     let write =
         || candidate::record_writers(host, run_dir, run_id, job.instance_id, &board.writers);
     if let Err(e) = insist(job, write, is_full) {

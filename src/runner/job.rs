@@ -7,19 +7,24 @@
 //! second is advice.
 //!
 //! Ordered steps of [`Desk::open`]: the runs root, which is there; the directory of the result, which the
-//! configuration names and which is made if it is missing. A crash in between leaves an empty directory.
-//! Spec: RS-STEP-03, RS-RESULT-40; facts L-32, S-99.
+//! configuration names and which is made if it is missing; of a nested run the route of its news ([`News`]). A
+//! route that cannot be used costs the run nothing but its news, which is said in its log. A crash in between
+//! leaves an empty directory. Spec: RS-STEP-03, RS-RESULT-40, RS-NEST-37; facts L-32, Q-42, S-99.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 
 use crate::protocol::account::Author;
-use crate::protocol::written_run;
+use crate::protocol::error::with_causes;
+use crate::protocol::nested::Route;
+use crate::protocol::nested_summary::ChildEvent;
+use crate::protocol::written_nested::{NestedSelf, SummaryText};
 use crate::protocol::written_status::StatusPatch;
-use crate::protocol::{layout, limits};
+use crate::protocol::{Document, Raw, layout, limits, written, written_run};
 use crate::store::advisory::Locks;
 use crate::store::host::WriteHost;
+use crate::store::nested::{self, OpenRoute};
 use crate::store::proof::RunPlace;
 use crate::store::retry::RetryPolicy;
 use crate::store::run::{self, StatusPlace};
@@ -124,6 +129,37 @@ pub(super) fn tell<H: WriteHost>(
     let _ = journal::append(host, job.place.run_dir, layout::EVENTS, &line, max_bytes);
 }
 
+/// Where news of a nested run goes, and whose child it is.
+#[derive(Debug)]
+pub struct News<D> {
+    route: OpenRoute<D>,
+    own: NestedSelf,
+}
+
+impl<D> News<D> {
+    /// The news of a nested run go into this route.
+    pub fn new(route: OpenRoute<D>, own: NestedSelf) -> Self {
+        Self { route, own }
+    }
+
+    /// Puts news into the route. A failure is told in the log of the run, and is nobody's.
+    pub(super) fn put<H: WriteHost<Dir = D>>(
+        &self,
+        job: &Job<'_, H>,
+        kind: ChildEvent,
+        of: &SummaryText<'_>,
+    ) {
+        if let Err(e) = nested::put_event(job.host, &self.route, kind, &self.own, of) {
+            untold(job, &with_causes(&e));
+        }
+    }
+}
+
+/// Says in the log of a run that news of it did not reach its root.
+pub(super) fn untold<H: WriteHost>(job: &Job<'_, H>, why: &str) {
+    tell(job, "runstore.nested.untold", false, &[("message", written::string(why))]);
+}
+
 /// Why the places of a run could not be opened. The runner was let in: [`Committed::fail`].
 #[derive(Debug)]
 #[non_exhaustive]
@@ -162,6 +198,7 @@ pub struct Desk<'c, 'a, H: WriteHost> {
     results: H::Dir,
     result_file: String,
     async_dir: String,
+    news: Result<Option<News<H::Dir>>, String>,
 }
 
 impl<H: WriteHost> fmt::Debug for Desk<'_, '_, H> {
@@ -188,7 +225,8 @@ impl<'c, 'a, H: WriteHost> Desk<'c, 'a, H> {
         let parent = path.parent().filter(|_| path.is_absolute()).ok_or(DeskError::NoResult)?;
         let results = reached(host, parent).map_err(DeskError::Results)?;
         let async_dir = async_dir.to_string_lossy().into_owned();
-        Ok(Self { committed, runs_root, results, result_file: file.to_owned(), async_dir })
+        let (result_file, news) = (file.to_owned(), news_of(committed));
+        Ok(Self { committed, runs_root, results, result_file, async_dir, news })
     }
 
     /// The locks of the runs root, for [`Desk::job`]. A change waits for another process of ours at most so
@@ -219,6 +257,27 @@ impl<'c, 'a, H: WriteHost> Desk<'c, 'a, H> {
     pub fn result_file(&self) -> &str {
         &self.result_file
     }
+
+    /// Where news of the run goes, if it is a nested one; or why it cannot go there.
+    ///
+    /// # Errors
+    /// One sentence. The run goes on without news.
+    pub fn news(&self) -> Result<Option<&News<H::Dir>>, &str> {
+        self.news.as_ref().map(Option::as_ref).map_err(String::as_str)
+    }
+}
+
+/// The route of a nested run. A run with a route and no parent is a root, which has no news for itself.
+fn news_of<H: WriteHost>(committed: &Committed<'_, H>) -> Result<Option<News<H::Dir>>, String> {
+    let Ok(doc) = Document::parse(committed.config.text()) else { return Ok(None) };
+    let object = |key: &str| doc.get(key).and_then(Raw::object);
+    let (Some(route), Some(own)) = (object("nestedRoute"), object("nestedSelf")) else {
+        return Ok(None);
+    };
+    let named = Route::read_member(&route).map_err(|e| e.to_string())?;
+    let own = NestedSelf::read(&own).map_err(|e| e.to_string())?;
+    let route = nested::open_route(committed.host, committed.temp, &named);
+    route.map(|route| Some(News { route, own })).map_err(|e| with_causes(&e))
 }
 
 /// A directory, made with those above it that are missing. What is there already is the caller's choice, links

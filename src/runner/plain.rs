@@ -104,8 +104,7 @@ pub fn execute<H: ProcessHost + WatchHost>(
     };
     let locks = desk.locks(LOCK_MS);
     let session = Session::of(host, store, &temp, &config, groups);
-    steps::run_as(&desk.job(Some(&locks)), &plan, Some(desk.result_file()), Some(&session))
-        .map_err(ExecuteError::Run)
+    steps::run_at(&desk, &desk.job(Some(&locks)), &plan, Some(&session)).map_err(ExecuteError::Run)
 }
 
 /// The session of a run: its own file, or that of the run that it resumes.

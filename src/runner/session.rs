@@ -55,10 +55,9 @@
 //! let job = desk.job(Some(&locks));
 //! let work = Work {
 //!     deadline_at_ms: config.view().deadline_at_ms,
-//!     result_file: Some(desk.result_file()),
 //!     ..Work::new(RunMode::Single, &["writer"])
 //! };
-//! let mut session = Session::begin(&job, &work)?;
+//! let mut session = Session::begin_at(&desk, &job, &work)?;
 //! session.step_started(0, None)?;
 //! let end = 'work: loop {
 //!     for order in session.look()? {
@@ -80,6 +79,8 @@
 //! # }
 //! ```
 
+use crate::protocol::nested_summary::ChildEvent;
+use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::{Activity, is_of_step};
 use crate::protocol::written_status::StatusPatch;
 use crate::protocol::{DecodeError, Raw, RunState, StepState, Word as _, limits, written};
@@ -91,7 +92,7 @@ use crate::store::{identity, markers};
 
 use super::board::Board;
 use super::finish::{self, Finished};
-use super::job::{Job, RunnerError, tell, update};
+use super::job::{Desk, Job, News, RunnerError, tell, untold, update};
 use super::output::{OutputLog, log_name};
 
 pub use super::board::Cut;
@@ -107,6 +108,7 @@ pub struct Session<'j, 'a, H: WriteHost> {
     board: Board,
     deadline_at_ms: Option<i64>,
     result_file: String,
+    news: Option<&'j News<H::Dir>>,
     logs: Vec<(usize, OutputLog<H::File>)>,
     looked_ms: Option<i64>,
     /// When the status was last written.
@@ -128,6 +130,34 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
     /// # Errors
     /// [`RunnerError`]; no work may begin then.
     pub fn begin(job: &'j Job<'a, H>, work: &Work<'_>) -> Result<Self, RunnerError> {
+        Self::begin_with(job, work, None)
+    }
+
+    /// The same for a run whose places are open: its result and, if it is a nested one, its news go where the
+    /// configuration has them.
+    /// Spec: RS-RESULT-40, RS-NEST-37.
+    ///
+    /// # Errors
+    /// As [`Session::begin`].
+    pub fn begin_at(
+        desk: &'j Desk<'_, '_, H>,
+        job: &'j Job<'a, H>,
+        work: &Work<'_>,
+    ) -> Result<Self, RunnerError> {
+        let work = Work { result_file: Some(desk.result_file()), ..*work };
+        let news = desk.news();
+        let session = Self::begin_with(job, &work, news.ok().flatten())?;
+        if let Err(why) = news {
+            untold(job, why);
+        }
+        Ok(session)
+    }
+
+    fn begin_with(
+        job: &'j Job<'a, H>,
+        work: &Work<'_>,
+        news: Option<&'j News<H::Dir>>,
+    ) -> Result<Self, RunnerError> {
         if work.agents.is_empty() {
             return Err(RunnerError::Nothing);
         }
@@ -138,6 +168,7 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             board: Board::new(work.mode, work.agents, work.groups, now_ms),
             deadline_at_ms: work.deadline_at_ms,
             result_file: work.result_file.map_or_else(own, str::to_owned),
+            news,
             logs: Vec::new(),
             looked_ms: None,
             written_ms: now_ms,
@@ -156,11 +187,28 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             Some(file) => patch.member("sessionFile", written::string(file)),
             None => patch,
         };
+        let patch = match news {
+            Some(_) => patch.member("isNested", "true".to_owned()),
+            None => patch,
+        };
         update(job, &patch).map_err(RunnerError::Displaced)?;
         let pid = job.host.system().own_pid.to_string();
         let members = [("mode", mode), ("cwd", written::string(job.cwd)), ("pid", pid)];
         tell(job, "subagent.run.started", true, &members);
+        session.send_news();
         Ok(session)
+    }
+
+    /// News of a run that goes on. Its end is told at the end.
+    fn send_news(&self) {
+        let Some(news) = self.news.filter(|_| self.board.cut != Some(Cut::Interrupted)) else {
+            return;
+        };
+        let (job, now_ms) = (self.job, self.job.host.now_ms());
+        let ids = (job.place.run_id.as_str(), job.async_dir);
+        let summary = self.board.summary(ids, RunState::Running, None, now_ms);
+        let (pid, session_id) = (Some(job.host.system().own_pid), job.session_id);
+        news.put(job, ChildEvent::Updated, &SummaryText { pid, session_id, ..summary });
     }
 
     fn status(&self) -> StatusPatch {
@@ -445,7 +493,9 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             orders.extend(self.cut_at(cut, Some(deadline), has_ended)?);
         }
         if self.is_ahead && now_ms.abs_diff(self.written_ms) >= limits::ACTIVITY_MS {
-            self.write_status()?;
+            // No news: whoever wants to know that much looks at the status.
+            let patch = self.status();
+            self.write(&patch)?;
         }
         let due = |looked: i64| now_ms < looked || now_ms - looked >= limits::CONTROL_POLL_MS;
         if !self.looked_ms.is_none_or(due) {
@@ -563,7 +613,10 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
 
     pub(super) fn write_status(&mut self) -> Result<(), RunnerError> {
         let patch = self.status();
-        self.write(&patch)
+        self.write(&patch)?;
+        // After the status, which decides.
+        self.send_news();
+        Ok(())
     }
 
     fn write(&mut self, patch: &StatusPatch) -> Result<(), RunnerError> {
@@ -589,7 +642,7 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
                 self.mark_ended(step, StepEnd::failed("its runner ended before it"))?;
             }
         }
-        finish::finish(self.job, self.board, &self.result_file)
+        finish::finish(self.job, self.board, &self.result_file, self.news)
     }
 }
 

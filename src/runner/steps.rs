@@ -24,6 +24,7 @@ use crate::protocol::{RunMode, StepState, limits};
 use crate::store::{ProcessHost, discover};
 
 use super::finish::Finished;
+use super::job::Desk;
 use super::live::{Ended, Live};
 use super::session::{Cut, Order, Session, StepEnd, Work};
 
@@ -71,7 +72,7 @@ impl Plan {
 /// # Errors
 /// [`RunnerError`]; no step is left running then.
 pub fn run<H: ProcessHost>(job: &Job<'_, H>, plan: &Plan) -> Result<Finished, RunnerError> {
-    run_as(job, plan, None, None)
+    execute(job, plan, None, |work| Session::begin(job, work))
 }
 
 /// Where a run leaves what is left of it, for one that resumes it.
@@ -86,27 +87,35 @@ pub trait Remainder {
     fn leave(&self, done: &[bool], is_paused: bool) -> Result<(), String>;
 }
 
-/// The same with another name for the result, and with a session.
-/// Spec: RS-RESULT-40, RS-STEP-10.
+/// The same for a run whose places are open ([`Session::begin_at`]), and that may be resumed.
+/// Spec: RS-STEP-10.
 ///
 /// # Errors
 /// As [`run()`].
-pub fn run_as<H: ProcessHost>(
+pub fn run_at<H: ProcessHost>(
+    desk: &Desk<'_, '_, H>,
     job: &Job<'_, H>,
     plan: &Plan,
-    result_file: Option<&str>,
     remainder: Option<&dyn Remainder>,
+) -> Result<Finished, RunnerError> {
+    execute(job, plan, remainder, |work| Session::begin_at(desk, job, work))
+}
+
+fn execute<'j, 'b, H: ProcessHost>(
+    job: &'j Job<'b, H>,
+    plan: &Plan,
+    remainder: Option<&dyn Remainder>,
+    begin: impl FnOnce(&Work<'_>) -> Result<Session<'j, 'b, H>, RunnerError>,
 ) -> Result<Finished, RunnerError> {
     let steps: Vec<&Step> = plan.groups.iter().flatten().collect();
     let agents: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
     let work = Work {
         deadline_at_ms: plan.deadline_at_ms,
-        result_file,
         session_file: remainder.map(Remainder::path),
         ..Work::new(plan.mode(), &agents)
     };
     let kind = InstanceKind::writer_of(discover::family_of_run(job.host, Path::new(job.async_dir)));
-    let mut session = Session::begin(job, &work)?;
+    let mut session = begin(&work)?;
     let mut index = 0;
     for group in &plan.groups {
         let mut round = Round { job, plan, kind, session: &mut session, live: Vec::new() };

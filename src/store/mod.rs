@@ -74,6 +74,7 @@ pub mod locks;
 pub mod logs;
 pub mod markers;
 pub mod message;
+pub mod nested;
 pub mod observer_record;
 mod open;
 pub mod process;

@@ -39,7 +39,7 @@ const LIST: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 /// Keywords whose value is an object of schemas.
 const NAMED: [&str; 2] = ["properties", "$defs"];
 /// Keywords with a plain value.
-const PLAIN: [&str; 15] = [
+const PLAIN: [&str; 16] = [
     "$schema",
     "$id",
     "$ref",
@@ -54,6 +54,7 @@ const PLAIN: [&str; 15] = [
     "minLength",
     "maxLength",
     "minItems",
+    "maxItems",
     "uniqueItems",
 ];
 
@@ -293,6 +294,9 @@ impl Schemas {
         if rules.get("minItems").and_then(Value::as_u64).is_some_and(|n| (items.len() as u64) < n) {
             bad.push(format!("{at}: too few items"));
         }
+        if rules.get("maxItems").and_then(Value::as_u64).is_some_and(|n| (items.len() as u64) > n) {
+            bad.push(format!("{at}: too many items"));
+        }
     }
 
     fn text(&self, rules: &Map<String, Value>, text: &str, at: &str, bad: &mut Vec<String>) {
@@ -404,9 +408,13 @@ mod tests {
                 json!({"a": "", "long": 1}),
             ],
         );
-        let array = json!({"type": "array", "minItems": 1, "uniqueItems": true,
+        let array = json!({"type": "array", "minItems": 1, "maxItems": 2, "uniqueItems": true,
             "items": {"type": "number"}, "contains": {"const": 2}});
-        rule(array, &[json!([1, 2])], &[json!([]), json!([1]), json!([2, 2]), json!([2, ""])]);
+        rule(
+            array,
+            &[json!([1, 2])],
+            &[json!([]), json!([1]), json!([2, 2]), json!([2, ""]), json!([2, 1, 3])],
+        );
         let schemas = load(json!({"items": {"required": ["x"]}})).expect("known keywords");
         assert_eq!(schemas.check("it", "", &json!([{"x": 1}, {}])), ["/1/x: missing"]);
     }

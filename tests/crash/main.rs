@@ -20,6 +20,7 @@ mod journal;
 mod launch;
 mod lease;
 mod markers;
+mod nested;
 mod power_cut;
 mod proof;
 mod publish;

@@ -20,7 +20,7 @@ use testkit::fault::Exploration;
 
 use crate::{
     advisory, ask, atomic, deferred, directory, ending, held_session, journal, launch, lease,
-    markers, proof, publish, reserve, run, runner, sidecar, slot, startup,
+    markers, nested, proof, publish, reserve, run, runner, sidecar, slot, startup,
 };
 
 thread_local! {
@@ -121,6 +121,12 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         proof::the_first_proof_stays_after_every_crash,
         proof::a_runner_that_died_before_it_released_its_lease_leaves_an_unknown_end,
         proof::a_dropped_flush_or_a_wrong_order_is_caught,
+        nested::a_route_is_in_the_making_or_whole_after_every_crash,
+        nested::a_route_that_lost_its_file_has_it_again_after_every_crash,
+        nested::news_of_a_nested_run_are_whole_or_absent_after_every_crash,
+        nested::no_news_are_lost_by_a_projection_after_every_crash,
+        nested::news_that_are_removed_before_they_are_folded_in_are_caught,
+        nested::the_places_of_nested_runs_are_there_once_acknowledged,
         launch::what_a_preparation_holds_is_accounted_for_after_every_crash,
         launch::a_run_is_complete_when_it_is_let_in_after_every_crash,
         launch::a_revival_is_led_in_order_after_every_crash,

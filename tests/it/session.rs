@@ -391,9 +391,8 @@ fn a_result_lies_where_the_configuration_has_it() {
         let desk = Desk::open(&committed).expect("reachable");
         let locks = desk.locks(1_000);
         let job = desk.job(Some(&locks));
-        let work =
-            Work { result_file: Some(desk.result_file()), ..Work::new(RunMode::Single, &["a"]) };
-        let mut session = Session::begin(&job, &work).expect("ours");
+        let work = Work::new(RunMode::Single, &["a"]);
+        let mut session = Session::begin_at(&desk, &job, &work).expect("ours");
         session.step_started(0, None).expect("pending");
         session.step_ended(0, StepEnd::complete()).expect("at work");
         let finished = session.finish().expect("ours");

@@ -10,6 +10,7 @@ mod answers;
 mod documents;
 mod stricter;
 mod words;
+mod worked;
 mod written;
 
 use std::path::{Path, PathBuf};

@@ -15,6 +15,7 @@ use runstore::protocol::account::Author;
 use runstore::protocol::candidate::{Instance, InstanceKind, ProcessTree};
 use runstore::protocol::control::SteerMode;
 use runstore::protocol::ids::RunId;
+use runstore::protocol::nested::REGISTRY_FILE;
 use runstore::protocol::observer_record::ObserverRecord;
 use runstore::protocol::process::{Presence, ProcessRecord, ProcessSeen};
 use runstore::protocol::proof::ExitGrade;
@@ -22,10 +23,8 @@ use runstore::protocol::segment::SegmentInput;
 use runstore::protocol::slot::{SlotKind, SlotOwner};
 use runstore::protocol::written_control::Asking;
 use runstore::protocol::written_launch::{DescriptorText, RevivalText};
-use runstore::protocol::written_run::Activity;
 use runstore::protocol::written_status::{FirstStatus, StatusPatch, StepGroup};
 use runstore::protocol::{Open, RunMode, RunState, layout};
-use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::startup::{Startup, read_config};
 use runstore::runner::steps::{self, Job, Plan, Step};
 use runstore::store::ask::{Said, ask};
@@ -48,13 +47,13 @@ use testkit::launch;
 use testkit::schema::Schemas;
 
 use super::documents::schema_of;
-use super::{here, schemas};
+use super::{here, schemas, worked};
 
 const RUN: &str = "/async-subagent-runs/run-1";
 const WRITER: Author<'static> = Author::Runner { instance: "i" };
 
 /// Reads every file of a disk and counts what was judged.
-struct Judge {
+pub(super) struct Judge {
     reader: Schemas,
     writer: Schemas,
     counts: RefCell<BTreeMap<String, usize>>,
@@ -89,7 +88,7 @@ impl Judge {
     }
 
     /// Holds every file of a disk to the schemas for its place.
-    fn disk(&self, what: &str, host: &FaultHost) {
+    pub(super) fn disk(&self, what: &str, host: &FaultHost) {
         for (path, content) in host.tree() {
             let Some(bytes) = content.filter(|bytes| !bytes.is_empty()) else { continue };
             let at = format!("{what}: {path}");
@@ -115,6 +114,9 @@ impl Judge {
                 None if path.contains("/control/") => {
                     self.document(&at, "control-request", "", &bytes);
                 }
+                None if name == REGISTRY_FILE => {
+                    self.document(&at, "nested-registry", "", &bytes);
+                }
                 None if name == layout::OBSERVER => {
                     self.document(&at, "observer-record", "", &bytes);
                 }
@@ -128,16 +130,16 @@ impl Judge {
     }
 }
 
-fn never() -> RetryPolicy {
+pub(super) fn never() -> RetryPolicy {
     RetryPolicy::never()
 }
 
-fn run_id() -> RunId {
+pub(super) fn run_id() -> RunId {
     RunId::parse("run-1").expect("an id")
 }
 
 /// A disk with a runs root and a session file; the own process shows itself.
-fn disk(identity: bool) -> FaultHost {
+pub(super) fn disk(identity: bool) -> FaultHost {
     let host = FaultHost::new();
     host.put("/s.jsonl", "");
     create(&host, &0, layout::RUNS_DIR, &never()).expect("room");
@@ -151,11 +153,11 @@ fn disk(identity: bool) -> FaultHost {
     host
 }
 
-fn runs(host: &FaultHost) -> usize {
+pub(super) fn runs(host: &FaultHost) -> usize {
     host.dir("/async-subagent-runs")
 }
 
-fn run_dir(host: &FaultHost) -> usize {
+pub(super) fn run_dir(host: &FaultHost) -> usize {
     host.dir(RUN)
 }
 
@@ -171,7 +173,7 @@ fn text(host: &FaultHost, path: &str) -> Vec<u8> {
 const GROUP: [StepGroup; 1] = [StepGroup { start: 0, count: 2, step_index: 0 }];
 
 /// A new run, with every member of its first status or with as few as can be.
-fn new_run(host: &FaultHost, full: bool) {
+pub(super) fn new_run(host: &FaultHost, full: bool) {
     let run = run::create(host, &runs(host), &run_id(), &never()).expect("room");
     let full_record = identity::own(host);
     let bare = ProcessRecord { pid: 7, ..ProcessRecord::default() };
@@ -420,51 +422,6 @@ fn executed(judge: &Judge) {
     }
 }
 
-/// What a runner that does its own work leaves, while it is at work and afterwards.
-fn worked(judge: &Judge) {
-    let host = disk(true);
-    new_run(&host, true);
-    let run_dir = run_dir(&host);
-    proof::initialise(&host, &run_dir, &run_id(), "i").expect("room");
-    create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
-    let (runs_root, run_id) = (runs(&host), run_id());
-    let results = host.dir("/async-subagent-results");
-    let job = Job {
-        host: &host,
-        place: RunPlace { temp: &0, runs_root: &runs_root, run_dir: &run_dir, run_id: &run_id },
-        results: &results,
-        locks: None,
-        instance_id: "i",
-        session_id: Some("S"),
-        completion_owner_id: None,
-        cwd: "/",
-        async_dir: "/async-subagent-runs/run-1",
-        lease: None,
-    };
-    let work = Work::new(RunMode::Chain, &["a", "expand:b", "expand:c"]);
-    let mut session = Session::begin(&job, &work).expect("ours");
-    session.step_started(0, None).expect("pending");
-    let activity = Activity {
-        at_ms: None,
-        tool: Some("edit".to_owned()),
-        tool_since_ms: Some(5),
-        path: Some("/w".to_owned()),
-        turns: Some(1),
-        tools: Some(2),
-    };
-    session.activity(0, &activity);
-    session.describe(0, "sessionFile", r#""/s.jsonl""#).expect("the runner's own");
-    session.expand(1, &["b", "b"]).expect("pending");
-    session.expand(3, &[]).expect("pending");
-    session.answer("m", Ok(()));
-    judge.disk("a runner at work", &host);
-    session.step_ended(0, StepEnd::partial("half")).expect("at work");
-    session.step_not_started(1, "no room").expect("pending");
-    let done = session.finish().expect("ours");
-    assert_eq!((done.state, done.problems), (RunState::Failed, Vec::new()));
-    judge.disk("a runner that worked", &host);
-}
-
 fn acquire_lease(host: &FaultHost) -> HeldLease {
     let request = LeaseRequest {
         session_file: Path::new("/s.jsonl"),
@@ -674,7 +631,8 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     proofs(&judge);
     endings(&judge);
     executed(&judge);
-    worked(&judge);
+    worked::worked(&judge);
+    worked::routed(&judge);
     leases(&judge);
     slots(&judge);
     indexes_and_results(&judge);

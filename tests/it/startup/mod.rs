@@ -8,6 +8,7 @@
 
 mod hostile;
 mod launching;
+mod nested;
 mod pairs;
 mod peers;
 mod processes;
