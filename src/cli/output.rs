@@ -139,6 +139,11 @@ impl Output {
         let _ = write!(io::stderr().lock(), "\r{done} runs read …");
     }
 
+    /// Shows one line that replaces itself.
+    pub(crate) fn progress_line(&self, line: &str) {
+        let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
+    }
+
     /// Removes the line of progress.
     pub(crate) fn end_progress(&self) {
         let _ = write!(io::stderr().lock(), "\r                              \r");

@@ -5,6 +5,7 @@
 //! Spec: RS-STEP-09, RS-START-35, RS-OBS-02.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use runstore::store::RealHost;
@@ -250,4 +251,73 @@ fn a_run_ends_at_its_time() {
         (&json!("finished"), &json!("failed")),
         "{run}"
     );
+}
+
+#[test]
+fn a_run_in_the_foreground_shows_what_its_steps_write() {
+    if !has_handles("a_run_in_the_foreground_shows_what_its_steps_write") {
+        return;
+    }
+    let root = Root::new();
+    let outcome =
+        root.run(&["--", "sh", "-c", "printf 'a\\033[1mb\\n'; echo no-end >&2; printf last"]);
+    assert_eq!(outcome.text(), "a\u{1b}[1mb\nno-end\nlast", "as it is: {}", outcome.errors());
+    assert!(outcome.errors().contains("is complete"), "{}", outcome.errors());
+    let root = Root::new();
+    let both = root.run(&["--step", "echo one", "--step", "echo two"]);
+    assert_eq!(both.text(), "==> step 0 <==\none\n==> step 1 <==\ntwo\n", "{}", both.errors());
+    let json = root.run(&["--format", "json", "--", "sh", "-c", "echo hidden; exit 3"]);
+    let answer: Value = serde_json::from_slice(&json.stdout).expect("one object");
+    assert_eq!((json.code, &answer["recordedState"]), (1, &json!("failed")), "{answer}");
+    assert_eq!(answer["error"], "sh: it ended with code 3", "{answer}");
+}
+
+#[test]
+fn a_signal_to_a_run_in_the_foreground_stops_it_in_order_and_a_second_one_leaves_it() {
+    if !has_handles("a_signal_to_a_run_in_the_foreground_stops_it_in_order") {
+        return;
+    }
+    // A step that listens ends at the first; one that does not is left by the second.
+    for (script, second) in [("read x", false), ("trap '' TERM; read x; read x; read x", true)] {
+        let root = Root::new();
+        let go = root.path("go");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &go, 0o600.into()).expect("a pipe can be made");
+        // Open at both ends for as long as it likes: nothing comes, and no end.
+        let script = format!("exec <>{}; {script}", go.display());
+        let store = root.store();
+        let mut child = std::process::Command::new(ask::binary())
+            .args(["run", "--root", ask::utf8(&store), "--", "sh", "-c", &script])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let mut next = || lines.next().expect("a line").expect("text");
+        let told = next();
+        let id = told.split(' ').nth(1).expect("the id is the second word").to_owned();
+        let path = store.join("async-subagent-runs").join(&id);
+        root.until_started(&path, 0);
+        let pid = rustix::process::Pid::from_child(&child);
+        let send = || {
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there")
+        };
+        send();
+        assert!(next().contains("asked to stop"), "the first");
+        if second {
+            send();
+            let left = next();
+            assert!(left.contains("left to itself") && left.contains("runstore wait"), "{left}");
+        } else {
+            let end = next();
+            assert!(end.contains("is stopped"), "{end}");
+        }
+        assert_eq!(child.wait().expect("it ends").code(), Some(1));
+        // The one that does not listen is killed after its time.
+        wait_for_the_shim(&path);
+        let run = root.report();
+        assert_eq!(
+            (&run["verdict"], &run["recordedState"]),
+            (&json!("finished"), &json!("stopped")),
+            "{run}"
+        );
+    }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Launched {
     pub(crate) root: PathBuf,
     /// The runner.
     pub(crate) pid: u32,
+    /// How many steps it has.
+    pub(crate) steps: usize,
 }
 
 /// Starts it.
@@ -111,7 +113,13 @@ pub(crate) fn launch(
             for problem in problems {
                 output.talk(&format!("note: {}", render::escape(&with_causes(problem))));
             }
-            Ok(Launched { run_id: run_id.to_string(), path, root: root.to_path_buf(), pid: *pid })
+            Ok(Launched {
+                run_id: run_id.to_string(),
+                path,
+                root: root.to_path_buf(),
+                pid: *pid,
+                steps: wish.groups.iter().map(Vec::len).sum(),
+            })
         }
         outcome => Err(not_begun(outcome, &path)),
     }

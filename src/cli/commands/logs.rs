@@ -52,7 +52,7 @@ struct Log {
 }
 
 /// Everything that is shown.
-struct Show<'a> {
+pub(super) struct Show<'a> {
     args: &'a LogsArgs,
     host: &'a RealHost,
     dir: Dir,
@@ -81,19 +81,8 @@ pub(crate) fn run(args: &LogsArgs, output: &mut Output) -> Result<Code, Failure>
             return Err(Failure::user(Code::NOT_FOUND, what));
         }
     }
-    let is_terminal = std::io::stdout().is_terminal();
-    let mut show = Show {
-        args,
-        host: &host,
-        dir,
-        output,
-        is_terminal,
-        logs: BTreeMap::new(),
-        last: None,
-        lines: 0,
-        has_many: args.step.is_none() && !args.stderr && known > 1,
-        has_begun: false,
-    };
+    let mut show = Show::new(args, &host, dir, output, known);
+    show.is_terminal = std::io::stdout().is_terminal();
     show.begin(&report.run_id, &run)?;
     let mut is_last = !args.follow || !goes_on(&snapshot, &report);
     let mut since_look_ms = 0;
@@ -115,7 +104,35 @@ pub(crate) fn run(args: &LogsArgs, output: &mut Output) -> Result<Code, Failure>
     Ok(Code::FINE)
 }
 
-impl Show<'_> {
+impl<'a> Show<'a> {
+    /// Shows the logs of a run with so many steps, as they are.
+    pub(super) fn new(
+        args: &'a LogsArgs,
+        host: &'a RealHost,
+        dir: Dir,
+        output: &'a mut Output,
+        steps: usize,
+    ) -> Self {
+        let has_many = args.step.is_none() && !args.stderr && steps > 1;
+        Self {
+            args,
+            host,
+            dir,
+            output,
+            is_terminal: false,
+            logs: BTreeMap::new(),
+            last: None,
+            lines: 0,
+            has_many,
+            has_begun: false,
+        }
+    }
+
+    /// Where it is shown.
+    pub(super) fn output(&mut self) -> &mut Output {
+        self.output
+    }
+
     fn begin(&mut self, run_id: &str, run: &OneRun) -> Result<(), Failure> {
         if self.args.run.format != Format::Json {
             return Ok(());
@@ -128,7 +145,7 @@ impl Show<'_> {
     }
 
     /// Prints what is new.
-    fn round(&mut self) -> Result<(), Failure> {
+    pub(super) fn round(&mut self) -> Result<(), Failure> {
         self.find()?;
         self.has_begun = true;
         let mut keys: Vec<_> = self.logs.keys().cloned().collect();

@@ -53,7 +53,11 @@ pub(crate) fn begun(
 ) -> Result<Code, Failure> {
     say(manner, launched, root, output)?;
     output.finish()?;
-    if manner.detach { Ok(Code::FINE) } else { super::follow::to_the_end(host, launched, output) }
+    if manner.detach {
+        Ok(Code::FINE)
+    } else {
+        super::follow::to_the_end(host, launched, manner.format, output)
+    }
 }
 
 /// What is to be run: the steps in their order, then the command.
@@ -90,7 +94,7 @@ fn say(
     named: Option<&Path>,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let Launched { run_id, path, root, pid } = launched;
+    let Launched { run_id, path, root, pid, .. } = launched;
     let answer = serde_json::json!({
         "schema": "runstore.run/1",
         "runId": run_id,
@@ -115,6 +119,8 @@ fn say(
                 writeln!(out, "  next: runstore {verb} {run_id}{with_root}")?;
             }
         }
+        // In the foreground there is one object, at the end.
+        Format::Json | Format::Jsonl if !manner.detach => {}
         Format::Json => {
             serde_json::to_writer_pretty(&mut *out, &answer)?;
             writeln!(out)?;
