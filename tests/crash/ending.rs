@@ -383,6 +383,34 @@ fn a_witness_observes_only_what_the_system_tells_it() {
     }
 }
 
+/// A live run whose runner has given its account, and a system that tells its end to a witness.
+fn watched(host: &FaultHost) {
+    under_way(host);
+    alive(host);
+    written(host);
+    host.script().told = Some(Exit::Code(3));
+}
+
+fn told(host: &FaultHost) {
+    let witnessed = attach(host, None);
+    let Witnessed::Observed(_, settled) = witnessed else { panic!("told: {witnessed:?}") };
+    assert_eq!((settled.slot_released, settled.problems), (true, Vec::new()));
+}
+
+/// Covers RS-OBS-31.
+#[test]
+pub(crate) fn every_crash_of_a_witness_that_was_told_leaves_a_pending_proof_or_a_true_one() {
+    let seen = explore(watched, told, nothing_goes_before_its_proof);
+    table::stepped("observer::witness", &seen, 22);
+    for (mistake, sabotage) in [
+        ("the proof is never flushed", Sabotage::Drop(2)),
+        ("the directory is never flushed after the proof", Sabotage::Drop(4)),
+    ] {
+        let seen = explore_sabotaged(watched, told, nothing_goes_before_its_proof, sabotage);
+        table::caught("observer::witness", mistake, &seen);
+    }
+}
+
 #[test]
 fn a_witness_leaves_a_run_to_its_observer_and_one_that_cannot_be_judged_alone() {
     let host = FaultHost::new();

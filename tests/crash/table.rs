@@ -138,6 +138,7 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         startup::a_runner_that_gives_up_gives_its_session_back_first_after_every_crash,
         startup::a_runner_that_cannot_begin_says_so_before_it_frees_its_session_after_every_crash,
         ending::every_crash_of_an_observation_leaves_a_pending_proof_or_a_true_one,
+        ending::every_crash_of_a_witness_that_was_told_leaves_a_pending_proof_or_a_true_one,
         ending::every_crash_of_an_account_of_writers_leaves_the_old_one_or_the_new_one,
         ending::every_crash_of_a_record_of_an_observer_leaves_it_whole_or_absent,
         ending::every_crash_of_a_release_for_a_runner_leaves_the_slot_or_a_free_one,

@@ -73,14 +73,19 @@ fn without_a_log_it_says_so_and_why() {
     let steps = json!([{"agent": "a", "status": "complete"}, {"agent": "b", "status": "pending"}]);
     let run = ended(&store, &steps);
     for (args, why) in [
-        (&[][..], "no step has written anything; the run is complete"),
+        (&[][..], "no step has written anything; the run is finished"),
         (&["--step", "0"], "step 0 wrote nothing; it is complete"),
-        (&["--step", "1"], "step 1 has not begun; the run is complete"),
-        (&["--stderr"], "its runner wrote nothing on standard error; the run is complete"),
+        (&["--step", "1"], "step 1 has not begun; the run is finished"),
+        (&["--stderr"], "its runner wrote nothing on standard error; the run is finished"),
     ] {
         let (code, text, errors) = logs(&run, args);
         assert_eq!((code, text.as_str(), errors.trim_end()), (0, "", why), "{args:?}");
     }
+    let left = store.run("run-left");
+    left.status(&records::running("run-left", 999_999_999, now_ms()));
+    left.file("runner.stderr.log", "no model\n");
+    let (_, _, errors) = logs(&left, &[]);
+    assert!(errors.contains("the run is orphaned; --stderr shows"), "{errors}");
     let (_, text, _) = logs(&run, &["--format", "json"]);
     let answer: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!((&answer["lines"], &answer["because"].is_string()), (&json!([]), &true), "{text}");

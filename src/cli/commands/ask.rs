@@ -441,7 +441,13 @@ fn write(output: &mut Output, format: Format, answer: &Answer) -> Result<Code, F
     let out = output.writer();
     let what = answer.step.map_or_else(String::new, |step| format!(" of step {step}"));
     let id = render::escape(&answer.run_id);
-    writeln!(out, "{}  {id}  ({}{what})", answer.outcome.word(), answer.request)?;
+    // Whatever it was that led there: it is done.
+    let word = if answer.done == Some(true) && answer.outcome != Outcome::Dead {
+        "done"
+    } else {
+        answer.outcome.word()
+    };
+    writeln!(out, "{word}  {id}  ({}{what})", answer.request)?;
     let state = answer.recorded_state.as_deref().map_or("no state recorded".to_owned(), |state| {
         format!("recorded '{}'", render::escape(state))
     });

@@ -15,8 +15,9 @@ use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+use runstore::inspect::RunReport;
 use runstore::protocol::limits::{LOG_LOOK_MS, LOG_RUN_LOOK_MS};
-use runstore::protocol::{Open, Word as _, layout};
+use runstore::protocol::{Open, StepState, layout};
 use runstore::store::host::ReadError;
 use runstore::store::logs::{Cursor, output_name, steps};
 use runstore::store::{RealHost, Snapshot, WriteHost as _};
@@ -99,8 +100,8 @@ pub(crate) fn run(args: &LogsArgs, output: &mut Output) -> Result<Code, Failure>
             is_last = !goes_on(&snapshot, &report);
         }
     }
-    let (snapshot, _) = run.look(&host)?;
-    show.finish(&snapshot)?;
+    let (snapshot, report) = run.look(&host)?;
+    show.finish(&snapshot, &report)?;
     Ok(Code::FINE)
 }
 
@@ -261,7 +262,7 @@ impl<'a> Show<'a> {
     }
 
     /// Prints what waits, and says why there was nothing.
-    fn finish(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
+    fn finish(&mut self, snapshot: &Snapshot, report: &RunReport) -> Result<(), Failure> {
         let is_text = self.args.run.format == Format::Text;
         for (_, mut log) in std::mem::take(&mut self.logs) {
             let held = std::mem::take(&mut log.held);
@@ -276,7 +277,8 @@ impl<'a> Show<'a> {
             }
             self.lines += 1;
         }
-        let nothing = (self.lines == 0 && self.last.is_none()).then(|| self.why_nothing(snapshot));
+        let nothing =
+            (self.lines == 0 && self.last.is_none()).then(|| self.why_nothing(snapshot, report));
         if self.args.run.format == Format::Json {
             let because = nothing.as_ref().map(serde_json::to_string).transpose()?;
             let because = because.map_or_else(String::new, |why| format!(r#","because":{why}"#));
@@ -289,29 +291,27 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    fn why_nothing(&self, snapshot: &Snapshot) -> String {
-        let status = snapshot.evidence.status.value();
-        let state = status.and_then(|status| status.state.as_ref());
-        let run = state.map_or("the run has no status yet".to_owned(), |state| {
-            let state = match state {
-                Open::Known(state) => state.as_str().to_owned(),
-                Open::Unrecognized(word) => word.clone(),
-            };
-            format!("the run is {state}")
-        });
+    fn why_nothing(&self, snapshot: &Snapshot, report: &RunReport) -> String {
+        let run = format!("the run is {}", report.verdict);
         if self.args.stderr && self.args.step.is_none() {
             return format!("its runner wrote nothing on standard error; {run}");
         }
+        // The runner itself may say why nothing came of it.
+        let last_words = snapshot.evidence.stderr.is_some() && !self.args.stderr;
+        let hint = if last_words { "; --stderr shows what its runner wrote" } else { "" };
         let Some(step) = self.args.step else {
-            return format!("no step has written anything; {run}");
+            return format!("no step has written anything; {run}{hint}");
         };
+        let status = snapshot.evidence.status.value();
         let found = status.and_then(|status| status.steps.get(step as usize));
         let state = found.and_then(|step| step.state.as_ref().and_then(Open::known));
-        match state.map(|state| state.as_str()) {
-            Some("pending") => format!("step {step} has not begun; {run}"),
-            Some("running") => format!("step {step} runs and has written nothing yet"),
-            Some(state) => format!("step {step} wrote nothing; it is {state}"),
-            None => format!("step {step} wrote nothing; {run}"),
+        match state {
+            Some(StepState::Pending) => format!("step {step} has not begun; {run}{hint}"),
+            Some(StepState::Running) => {
+                format!("step {step} has begun and wrote nothing so far; {run}{hint}")
+            }
+            Some(state) => format!("step {step} wrote nothing; it is {state}{hint}"),
+            None => format!("step {step} wrote nothing; {run}{hint}"),
         }
     }
 }
