@@ -26,7 +26,6 @@ impl Code {
     #[cfg(unix)]
     pub(crate) const CONTENDED: Self = Self(7);
     /// The time was over first.
-    #[cfg(unix)]
     pub(crate) const TIMED_OUT: Self = Self(7);
     /// Damaged or unsafe records met.
     pub(crate) const DAMAGED: Self = Self(8);
@@ -52,7 +51,7 @@ impl Code {
             Self::DAMAGED => 7,
             Self::NEWER => 6,
             Self::NOT_FOUND => 5,
-            Self::CONTENDED => 4,
+            Self::TIMED_OUT => 4,
             Self::ATTENTION => 3,
             Self::UNDETERMINED => 2,
             _ => 1,
@@ -95,7 +94,7 @@ impl Code {
                 by_verdict.worse(Self::ATTENTION)
             }
             Outcome::Gone => Self::NOT_FOUND,
-            Outcome::Timeout => Self::CONTENDED,
+            Outcome::Timeout => Self::TIMED_OUT,
         }
     }
 
@@ -120,7 +119,7 @@ mod tests {
             Code::DAMAGED,
             Code::NEWER,
             Code::NOT_FOUND,
-            Code::CONTENDED,
+            Code::TIMED_OUT,
             Code::ATTENTION,
             Code::UNDETERMINED,
             Code::FINE,

@@ -88,6 +88,7 @@ impl OneRun {
     }
 
     /// The temp root, where the run lies in one.
+    #[cfg(unix)]
     pub(crate) fn temp(&self) -> Option<&Path> {
         self.temp.as_deref()
     }
