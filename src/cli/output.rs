@@ -1,6 +1,6 @@
 //! Where answers and errors go.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
 use std::rc::Rc;
@@ -63,6 +63,8 @@ pub(crate) struct Output {
     inner: Shared,
     color: anstream::ColorChoice,
     has_color: bool,
+    /// Characters of the line of progress that is shown.
+    progress_width: Cell<usize>,
 }
 
 /// A writer with two holders, both on one thread.
@@ -96,7 +98,13 @@ impl Output {
         let filtered: Box<dyn Write> = Box::new(inner.clone());
         let stream = anstream::AutoStream::new(filtered, choice);
         let has_color = is_text && !matches!(stream.current_choice(), anstream::ColorChoice::Never);
-        Self { out: io::BufWriter::with_capacity(BUFFER, stream), inner, color, has_color }
+        Self {
+            out: io::BufWriter::with_capacity(BUFFER, stream),
+            inner,
+            color,
+            has_color,
+            progress_width: Cell::new(0),
+        }
     }
 
     /// Whether text is written with colours.
@@ -134,19 +142,20 @@ impl Output {
         io::stderr().is_terminal()
     }
 
-    /// Shows how far a long walk is, on one line that replaces itself.
-    pub(crate) fn progress(&self, done: u64) {
-        let _ = write!(io::stderr().lock(), "\r{done} runs read …");
+    /// Shows how far something is, on one line that replaces itself.
+    pub(crate) fn progress(&self, line: &str) {
+        let width = line.chars().count();
+        // Spaces and no code: also a terminal that knows nothing shows it.
+        let rest = self.progress_width.replace(width).saturating_sub(width);
+        let _ = write!(io::stderr().lock(), "\r{line}{:rest$}", "");
     }
 
-    /// Shows one line that replaces itself.
-    pub(crate) fn progress_line(&self, line: &str) {
-        let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
-    }
-
-    /// Removes the line of progress.
+    /// Removes the line of progress, if there is one.
     pub(crate) fn end_progress(&self) {
-        let _ = write!(io::stderr().lock(), "\r                              \r");
+        let width = self.progress_width.take();
+        if width > 0 {
+            let _ = write!(io::stderr().lock(), "\r{:width$}\r", "");
+        }
     }
 
     /// Reports a failure and gives its code.

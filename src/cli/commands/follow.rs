@@ -73,16 +73,14 @@ pub(crate) fn to_the_end(
         let is_over = is_over(&report);
         let watched = shows && show.output().shows_progress();
         if shows {
-            if watched {
-                show.output().end_progress();
-            }
+            show.output().end_progress();
             show.round()?;
         }
         if is_over {
             return end(&snapshot, &report, launched, format, show.output());
         }
         if watched && host.steady_ms() - watch.began_ms >= PROGRESS_MS {
-            show.output().progress_line(&watch.progress(&snapshot));
+            show.output().progress(&watch.progress(&snapshot));
         }
         host.wait_ms(pause_ms);
         pause_ms = (pause_ms * 2).min(PAUSE_MS.1);
@@ -101,9 +99,7 @@ impl Watch<'_> {
     /// Answers a signal; whether this program is to end at once.
     fn signalled(&mut self, output: &Output) -> Result<bool, Failure> {
         let is_first = !std::mem::replace(&mut self.was_signalled, true);
-        if output.shows_progress() {
-            output.end_progress();
-        }
+        output.end_progress();
         let run_id = &self.launched.run_id;
         let root = render::shell_word(&self.launched.root.to_string_lossy()).into_owned();
         if !is_first {
@@ -129,7 +125,7 @@ impl Watch<'_> {
         let steps = snapshot.evidence.status.value().map_or(&[][..], |status| &status.steps);
         let done = steps.iter().filter(|step| step.ended_at_ms.is_some()).count();
         let all = steps.len();
-        format!("{} · {done} of {all} steps ended · {seconds} s", self.launched.run_id)
+        format!("{done} of {all} steps ended, {seconds} s")
     }
 }
 

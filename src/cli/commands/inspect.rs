@@ -78,7 +78,7 @@ impl Answer<'_> {
         let now = host.now_ms();
         if now - self.began_ms > 1000 && now - self.shown_ms > 200 {
             self.shown_ms = now;
-            self.output.progress(self.summary.total);
+            self.output.progress(&format!("{} runs read …", self.summary.total));
         }
     }
 
