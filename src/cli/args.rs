@@ -15,11 +15,11 @@ use super::run_args::{InterruptArgs, StopArgs, WitnessArgs};
 use super::start_args::{ResumeArgs, RunArgs, RunnerArgs};
 use super::wait_args::WaitArgs;
 
-/// Read run stores of detached agent runs and say what is true.
+/// Read run stores of detached agent runs and say what is true; start such runs, and follow them.
 ///
 /// A run store is the directory in which an agent harness keeps the state of its detached runs. The
 /// program reads it, compares what the files say with the processes that are there, and names each
-/// run's true state with the evidence. Only the verbs that ask or witness a run write to it.
+/// run's true state with the evidence. Only the verbs that start, ask, or witness a run write to it.
 #[derive(Debug, Parser)]
 #[command(name = "runstore", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -33,8 +33,9 @@ pub(crate) struct Args {
 const EXIT_CODES: &str = "\
 Exit codes: 0 nothing needs attention; 1 something does (orphaned, start-stuck, start-failed, \
 conflict, undeliverable); 2 usage; 4 no such run or path; 5 something could not be determined; \
-6 a newer version; 8 damaged or unsafe records; 70 internal error; 74 I/O error. When several \
-apply, the most serious wins: 74, 70, 8, 6, 1, 5, 0.";
+6 a newer version; 7 contended, or the time was over; 8 damaged or unsafe records; 9 the run did not \
+start; 70 internal error; 74 I/O error. When several apply, the most serious wins: 74, 70, 8, 6, 1, 5, \
+0.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
