@@ -22,6 +22,8 @@ pub mod ground;
 pub mod hostile;
 pub mod peer;
 pub mod report;
+#[cfg(target_os = "linux")]
+pub mod talk;
 
 /// The runs root of a store.
 pub const RUNS: &str = "async-subagent-runs";

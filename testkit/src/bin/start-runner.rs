@@ -47,12 +47,15 @@ fn run(config: &Path, temp: &Path, budget_ms: &str, how: &str) -> Done {
     let is_said = |state: &&str| -> bool {
         std::fs::read_to_string(&said).is_ok_and(|text| text.contains(&format!("\"{state}\"")))
     };
-    let committed = startup.wait_with(&mut |ms| {
-        if last.is_some_and(|last| states[last..].iter().any(is_said)) {
-            die();
-        }
-        host.wait_ms(ms);
-    })?;
+    let committed = match last {
+        None => startup.wait()?,
+        Some(last) => startup.wait_with(&mut |ms| {
+            if states[last..].iter().any(is_said) {
+                die();
+            }
+            host.wait_ms(ms);
+        })?,
+    };
     if how == "fail" {
         committed.fail("there is nothing to do")?;
         return Err("there is nothing to do".into());
