@@ -20,6 +20,8 @@ pub enum Author<'a> {
     Launcher,
     /// A repairer.
     Recoverer,
+    /// Whoever asks a live run for something, and counts that.
+    Client,
 }
 
 /// What a launcher that records a failure may set. Facts S-2, §4.8.
@@ -38,6 +40,9 @@ const OF_RECOVERER: [&str; 8] = [
     "displayDismissedAt",
 ];
 
+/// What a client may set. Facts S-9.
+const OF_CLIENT: [&str; 2] = ["pendingAppends", "lastUpdate"];
+
 impl Author<'_> {
     /// Whether the author may set this member of a status that is there.
     ///
@@ -49,6 +54,7 @@ impl Author<'_> {
             Self::Runner { .. } => true,
             Self::Launcher => OF_LAUNCHER.contains(&member),
             Self::Recoverer => OF_RECOVERER.contains(&member),
+            Self::Client => OF_CLIENT.contains(&member),
         }
     }
 }

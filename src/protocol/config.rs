@@ -129,7 +129,17 @@ pub fn validate(doc: &Document<'_>) -> Result<(), DecodeError> {
         filled(doc, "", key)?;
     }
     of_kind(doc, "", "placeholder", Kind::String, "a string")?;
-    let steps = doc.get("steps").and_then(Raw::array).filter(|steps| !steps.is_empty());
+    let steps =
+        doc.get("steps").ok_or_else(|| DecodeError::member("steps", "a non-empty array"))?;
+    validate_steps(steps)
+}
+
+/// The part of [`validate`] that is about the steps, a JSON array.
+///
+/// # Errors
+/// As [`validate`]; every member is named with its step.
+pub fn validate_steps(steps: Raw<'_>) -> Result<(), DecodeError> {
+    let steps = steps.array().filter(|steps| !steps.is_empty());
     let steps = steps.ok_or_else(|| DecodeError::member("steps", "a non-empty array"))?;
     for (i, raw) in steps.into_iter().enumerate() {
         let at = format!("steps[{i}]");

@@ -44,6 +44,8 @@ pub(super) struct Board {
     pub(super) groups: Vec<StepGroup>,
     /// Whether steps were added since the run began, so that the groups in the status are not these.
     pub(super) moved: bool,
+    /// How many requests for further steps are open, once there was one.
+    pub(super) appends: Option<u32>,
     /// The activity of the step that told of it last.
     pub(super) activity: Activity,
 }
@@ -64,6 +66,7 @@ impl Board {
             mode,
             groups: groups.to_vec(),
             moved: false,
+            appends: None,
             activity: Activity::default(),
         }
     }
@@ -114,6 +117,9 @@ impl Board {
             .member("steps", written_run::steps(&self.accounts, run_id, instance_id));
         for (key, text) in self.activity.members() {
             patch = patch.member(key, text);
+        }
+        if let Some(appends) = self.appends {
+            patch = patch.member("pendingAppends", appends.to_string());
         }
         if !self.moved {
             return patch;

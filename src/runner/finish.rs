@@ -26,7 +26,7 @@ use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::RunResult;
 use crate::protocol::{RunState, Word as _, limits, written};
 use crate::store::host::WriteHost;
-use crate::store::inbox;
+use crate::store::inbox::{self, Request};
 use crate::store::lease::{self, Released};
 use crate::store::publish::{self, PublishError};
 use crate::store::retry::RetryPolicy;
@@ -34,6 +34,7 @@ use crate::store::sidecar::PatchError;
 use crate::store::{candidate, markers, reserve};
 
 use super::board::{Board, Cut};
+use super::grow::refuse_append;
 use super::job::{Job, News, RunnerError, tell, update};
 use super::output;
 use super::session::cut_of;
@@ -132,11 +133,12 @@ pub(super) fn finish<H: WriteHost>(
 fn take_what_is_left<H: WriteHost>(job: &Job<'_, H>, board: &mut Board) {
     let taken = inbox::take(job.host, job.place.run_dir, job.place.run_id.as_str());
     for request in taken.map(|taken| taken.requests).unwrap_or_default() {
-        if let (Some(cut @ Cut::Stopped(_)), Some(Cut::Interrupted)) = (cut_of(request), &board.cut)
-            && let Cut::Stopped(why) = &cut
-        {
-            tell(job, "subagent.run.stopped", false, &[("message", written::string(why))]);
-            board.cut = Some(cut);
+        if let Request::Append(append) = &request {
+            refuse_append(job, &append.id, "the run has ended");
+        }
+        if let (Some(Cut::Stopped(why)), Some(Cut::Interrupted)) = (cut_of(request), &board.cut) {
+            tell(job, "subagent.run.stopped", false, &[("message", written::string(&why))]);
+            board.cut = Some(Cut::Stopped(why));
         }
     }
 }

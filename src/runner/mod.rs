@@ -9,6 +9,7 @@
 
 mod board;
 pub mod finish;
+mod grow;
 pub mod job;
 mod live;
 pub mod output;

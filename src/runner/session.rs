@@ -104,8 +104,8 @@ const OF_SESSION: [&str; 4] = ["subagent.run.", "subagent.step.", "subagent.stee
 /// One run under way. See the module's theory of operation.
 #[must_use = "a run that was begun is led to its end by finishing it"]
 pub struct Session<'j, 'a, H: WriteHost> {
-    job: &'j Job<'a, H>,
-    board: Board,
+    pub(super) job: &'j Job<'a, H>,
+    pub(super) board: Board,
     deadline_at_ms: Option<i64>,
     result_file: String,
     news: Option<&'j News<H::Dir>>,
@@ -114,7 +114,7 @@ pub struct Session<'j, 'a, H: WriteHost> {
     /// When the status was last written.
     written_ms: i64,
     /// Whether the board knows more than the status.
-    is_ahead: bool,
+    pub(super) is_ahead: bool,
 }
 
 impl<H: WriteHost> std::fmt::Debug for Session<'_, '_, H> {
@@ -267,11 +267,16 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
         Ok(())
     }
 
-    fn is_pending(&self, step: usize) -> bool {
+    pub(super) fn is_pending(&self, step: usize) -> bool {
         self.board.cut.is_none() && self.step(step) == Some(StepState::Pending)
     }
 
-    fn only(&self, step: usize, holds: bool, expected: &'static str) -> Result<(), RunnerError> {
+    pub(super) fn only(
+        &self,
+        step: usize,
+        holds: bool,
+        expected: &'static str,
+    ) -> Result<(), RunnerError> {
         if holds { Ok(()) } else { Err(RunnerError::Misplaced { step, expected }) }
     }
 
@@ -430,31 +435,6 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
         tell(self.job, kind, false, &members);
     }
 
-    /// Puts the members of a group in the place of the pending step that stood for it. The steps after it
-    /// move.
-    /// Spec: RS-START-86.
-    ///
-    /// # Errors
-    /// [`RunnerError::Misplaced`] for a step that is not pending; else as [`Session::look`].
-    pub fn expand(&mut self, step: usize, agents: &[&str]) -> Result<(), RunnerError> {
-        self.only(step, self.is_pending(step), "a pending step of a run that goes on")?;
-        // What is at work has told its number to somebody.
-        let nobody = !self.board.live[step..].iter().any(|live| *live);
-        self.only(step, nobody, "before every step at work")?;
-        self.board.expand(step, agents);
-        self.write_status()
-    }
-
-    /// Adds a group of steps at the end, or a single one.
-    /// Spec: RS-START-86.
-    ///
-    /// # Errors
-    /// As [`Session::look`].
-    pub fn append(&mut self, agents: &[&str]) -> Result<(), RunnerError> {
-        self.board.append(agents);
-        self.write_status()
-    }
-
     /// How long a runner may wait before its next look, in ms.
     pub fn next_look_ms(&self) -> u64 {
         let now_ms = self.job.host.now_ms();
@@ -511,6 +491,7 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
                     orders.extend(self.stop_step(index, has_ended));
                 }
                 Request::Steer(message) => orders.push(Order::Message(message)),
+                Request::Append(append) => self.take_append(append, &mut orders),
                 other => {
                     if let Some(cut) = cut_of(other) {
                         orders.extend(self.cut_at(cut, None, has_ended)?);
@@ -654,6 +635,6 @@ pub(super) fn cut_of(request: Request) -> Option<Cut> {
         }
         Request::Timeout => Some(Cut::TimedOut("ended for lack of time".to_owned())),
         Request::Interrupt => Some(Cut::Interrupted),
-        Request::Stop { .. } | Request::Steer(_) => None,
+        Request::Stop { .. } | Request::Steer(_) | Request::Append(_) => None,
     }
 }

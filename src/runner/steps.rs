@@ -232,6 +232,10 @@ impl<H: ProcessHost> Round<'_, '_, '_, H> {
                 Order::Message(message) => {
                     self.session.answer(&message.id, Err("a plain command takes no messages"));
                 }
+                Order::Append(append) => {
+                    let why = "a plan of plain commands is complete when it begins";
+                    self.session.refuse_append(&append.id, why);
+                }
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 use crate::protocol::candidate::Instance;
 use crate::protocol::written_status::StepGroup;
 use crate::protocol::{RunMode, StepState};
+use crate::store::append::Append;
 use crate::store::host::Exit;
 use crate::store::inbox::Message;
 
@@ -57,6 +58,9 @@ pub enum Order {
     StopStep(usize),
     /// Hand this message to its steps; [`Session::answer`](super::session::Session::answer) says what became of it.
     Message(Message),
+    /// Take these steps after all others; [`Session::append`](super::session::Session::append) takes them and
+    /// [`Session::refuse_append`](super::session::Session::refuse_append) says why not.
+    Append(Append),
 }
 
 /// How a step ended, if nobody told it to.

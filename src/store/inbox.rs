@@ -1,6 +1,6 @@
 //! The control inbox of a live runner: requests are taken up once, and the inbox is closed at the end.
 //!
-//! Ordered steps of [`take`], for each request, in the order stop, timeout, interrupt, steer, and within
+//! Ordered steps of [`take`], for each request, in the order stop, timeout, interrupt, steer, append, and within
 //! a queue that of the names:
 //! 1. read and check it; what breaks a rule is removed and ignored;
 //! 2. tell in the log that it is taken up. Before the removal: a client that finds its file gone finds
@@ -24,6 +24,7 @@ use crate::protocol::control::{REQUEST_MAX_BYTES, SteerMode, SteerRequest, StopR
 use crate::protocol::state::RunState;
 use crate::protocol::{Document, layout, limits, written, written_run};
 
+use super::append::Append;
 use super::atomic::{self, Durability, Options, WriteError};
 use super::directory;
 use super::host::{Part, ReadError, WriteHost};
@@ -46,6 +47,8 @@ pub enum Request {
     Interrupt,
     /// A message to the steps.
     Steer(Message),
+    /// Further steps.
+    Append(Append),
 }
 
 /// A message to steps that are at work. Facts C-3.
@@ -79,6 +82,7 @@ impl Request {
             Self::Timeout => "timeout",
             Self::Interrupt => "interrupt",
             Self::Steer(_) => "steer",
+            Self::Append(_) => "append",
         }
     }
 }
@@ -101,27 +105,12 @@ pub struct Taken {
 /// As the system says when the inbox is there and cannot be looked at.
 pub fn take<H: WriteHost>(host: &H, run_dir: &H::Dir, run_id: &str) -> io::Result<Taken> {
     let mut taken = Taken::default();
-    let control = match host.open_dir_at(run_dir, layout::CONTROL_DIR.as_ref()) {
-        Ok(control) => control,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(taken),
-        Err(e) => return Err(e),
-    };
     let mut inbox = Inbox { host, run_dir, run_id, taken: &mut taken };
-    inbox.queue(&control, layout::STOP_REQUESTS_DIR, &stop)?;
-    inbox.file(&control, layout::CONTROL_STOP.as_ref(), &stop);
-    for (name, request) in [
-        (layout::CONTROL_TIMEOUT, Request::Timeout),
-        (layout::CONTROL_INTERRUPT, Request::Interrupt),
-    ] {
-        if host.stat_at(&control, name.as_ref()).is_ok() {
-            inbox.tell(name, &request);
-            if let Err(e) = lock_dir::remove_tree(host, &control, name) {
-                inbox.taken.problems.push(format!("{name} could not be removed: {e}"));
-            }
-            inbox.taken.requests.push(request);
-        }
-    }
-    inbox.queue(&control, layout::STEER_REQUESTS_DIR, &steer)?;
+    inbox.control()?;
+    // Last: whoever stops the run wants no further steps.
+    inbox.queue(run_dir, layout::APPEND_REQUESTS_DIR, &|doc| {
+        Append::read(doc).ok().map(Request::Append)
+    })?;
     Ok(taken)
 }
 
@@ -146,6 +135,31 @@ struct Inbox<'a, H: WriteHost> {
 }
 
 impl<H: WriteHost> Inbox<'_, H> {
+    /// What lies in `control`.
+    fn control(&mut self) -> io::Result<()> {
+        let host = self.host;
+        let control = match host.open_dir_at(self.run_dir, layout::CONTROL_DIR.as_ref()) {
+            Ok(control) => control,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        self.queue(&control, layout::STOP_REQUESTS_DIR, &stop)?;
+        self.file(&control, layout::CONTROL_STOP.as_ref(), &stop);
+        for (name, request) in [
+            (layout::CONTROL_TIMEOUT, Request::Timeout),
+            (layout::CONTROL_INTERRUPT, Request::Interrupt),
+        ] {
+            if host.stat_at(&control, name.as_ref()).is_ok() {
+                self.tell(name, &request);
+                if let Err(e) = lock_dir::remove_tree(host, &control, name) {
+                    self.taken.problems.push(format!("{name} could not be removed: {e}"));
+                }
+                self.taken.requests.push(request);
+            }
+        }
+        self.queue(&control, layout::STEER_REQUESTS_DIR, &steer)
+    }
+
     fn queue(&mut self, control: &H::Dir, name: &str, read: &Read) -> io::Result<()> {
         let dir = match self.host.open_dir_at(control, name.as_ref()) {
             Ok(dir) => dir,

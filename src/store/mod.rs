@@ -50,6 +50,7 @@
 //! Whoever starts or waits for processes takes a [`ProcessHost`]. Spec: chapter 15.
 
 pub mod advisory;
+pub mod append;
 pub mod ask;
 pub mod atomic;
 pub mod candidate;

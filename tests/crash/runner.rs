@@ -10,12 +10,15 @@ use runstore::protocol::{Document, Open, RunMode, RunState, StepState};
 use runstore::runner::finish::Finished;
 use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::steps::{Job, Plan, RunnerError, Step, run};
+use runstore::store::append;
 use runstore::store::atomic::{Durability, Options, replace};
 use runstore::store::candidate::acknowledge_release;
 use runstore::store::host::{Exit, WriteHost as _};
 use runstore::store::inbox::{Message, Request, close, take};
 use runstore::store::proof::RunPlace;
+use runstore::store::run::StatusPlace;
 use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::launch::STEPS;
 
 use crate::ending::{candidate, content, put, run_dir, run_id, under_way};
 use crate::sweep::{self, every_call};
@@ -299,6 +302,55 @@ fn all_taken(host: &FaultHost) {
 
 fn lines(host: &FaultHost) -> usize {
     content(host, "events.jsonl").map_or(0, |log| log.matches("runstore.control.taken").count())
+}
+
+/// A chain that is asked for further steps.
+fn a_chain(host: &FaultHost) {
+    under_way(host);
+    let text = content(host, "status.json").expect("there");
+    put(host, "status.json", &text.replacen('{', "{\"mode\":\"chain\",", 1));
+}
+
+fn try_ask(host: &FaultHost) -> Result<String, append::AppendError> {
+    let (run_dir, run_id) = (run_dir(host), run_id());
+    let place = StatusPlace { host, run_dir: &run_dir, run_id: &run_id, locks: None };
+    append::request(&place, STEPS)
+}
+
+fn asked_for_steps(host: &FaultHost) {
+    try_ask(host).expect("nothing fails here");
+}
+
+fn open_requests(host: &FaultHost) -> Vec<Request> {
+    let taken = take(host, &run_dir(host), "run-1").expect("readable");
+    assert_eq!(taken.ignored, 0, "no request is torn");
+    taken.requests
+}
+
+/// What a status counts is there, and a request is whole: a runner takes every one that it finds.
+fn a_request_is_whole_or_absent(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    let counted = content(host, "status.json").is_some_and(|text| text.contains("pendingAppends"));
+    let taken = take(host, &run_dir(host), "run-1").map_err(|e| e.to_string())?;
+    if taken.ignored > 0 && crash.journal {
+        return Err("a torn request".to_owned());
+    }
+    // Neither is flushed for itself, so a power cut may take one of them.
+    if counted && taken.requests.is_empty() && crash.model == Model::Process {
+        return Err("the status counts a request that is not there".to_owned());
+    }
+    let lost = taken.requests.is_empty() && crash.model == Model::Process;
+    if crash.acknowledged && lost { Err("the request is lost".to_owned()) } else { Ok(()) }
+}
+
+#[test]
+pub(crate) fn every_crash_of_asking_for_steps_leaves_a_request_or_none() {
+    let seen = explore(a_chain, asked_for_steps, a_request_is_whole_or_absent);
+    table::seen("append::request", &seen);
+    every_call(a_chain, try_ask, |host, answer, fault| {
+        let at = format!("{fault:?}: {answer:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}");
+        assert_eq!(open_requests(host).len(), usize::from(answer.is_ok()), "{at}");
+    });
 }
 
 #[test]

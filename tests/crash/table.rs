@@ -147,6 +147,7 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         runner::every_crash_of_a_run_leaves_an_end_with_its_result_or_none,
         runner::every_crash_of_a_session_leaves_an_end_with_its_result_or_none,
         runner::an_end_of_a_session_before_its_result_is_caught,
+        runner::every_crash_of_asking_for_steps_leaves_a_request_or_none,
         runner::every_crash_of_taking_up_requests_leaves_each_there_or_told,
         ask::every_crash_of_a_request_leaves_it_whole_or_absent,
         runner::every_crash_of_closing_an_inbox_leaves_whole_markers_or_none,

@@ -1,8 +1,9 @@
 //! A run in the hands of a runner that does its own work, on a disk in memory whose clock only waits move.
-//! Spec: RS-STEP-02 to RS-STEP-05, RS-STEP-08, RS-START-80 to RS-START-86, RS-RESULT-40.
+//! Spec: RS-STEP-02 to RS-STEP-05, RS-STEP-08, RS-START-80 to RS-START-88, RS-RESULT-40.
 
 use std::path::Path;
 
+use runstore::protocol::error::with_causes;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::startup::RUNNER_BUDGET_MS;
 use runstore::protocol::written_run::Activity;
@@ -11,9 +12,11 @@ use runstore::protocol::{RunMode, RunState, StepState};
 use runstore::runner::job::{Desk, DeskError, Job, RunnerError};
 use runstore::runner::session::{Cut, Order, Session, StepEnd, Work};
 use runstore::runner::startup::{Startup, read_config};
+use runstore::store::append::{self, AppendError};
 use runstore::store::host::{Exit, Host as _, WriteHost as _};
 use runstore::store::inbox::Message;
 use runstore::store::proof::{RunPlace, initialise};
+use runstore::store::run::StatusPlace;
 use serde_json::{Value, json};
 use testkit::fault::{Effect, FaultHost};
 
@@ -314,8 +317,8 @@ fn a_group_takes_the_place_of_what_stood_for_it_and_others_are_added_at_the_end(
     session.step_started(0, None).expect("pending");
     session.step_ended(0, StepEnd::complete()).expect("at work");
     session.expand(1, &["b", "b", "b"]).expect("pending");
-    session.append(&["e", "f"]).expect("ours");
-    session.append(&["g"]).expect("ours");
+    session.append(None, &[&["e", "f"]]).expect("ours");
+    session.append(None, &[&["g"]]).expect("ours");
     let status = world.status();
     let agents: Vec<_> =
         status["steps"].as_array().expect("steps").iter().map(|s| &s["agent"]).collect();
@@ -359,6 +362,108 @@ fn a_status_that_could_not_be_written_is_caught_up_with_and_a_foreign_account_en
     assert!(matches!(told, Err(RunnerError::Displaced(_))), "{told:?}");
     assert!(matches!(session.finish(), Err(RunnerError::Displaced(_))));
     assert_eq!(world.host.text(&path).as_deref(), Some(&*text), "it stays");
+}
+
+const STEP: &str = r#"{"agent":"e","task":"t","inheritProjectContext":true,"inheritGlobalContext":false,"inheritSkills":false}"#;
+
+impl World {
+    fn asked_for(&self, steps: &str) -> Result<String, AppendError> {
+        let (host, run_dir, run_id) = (&self.host, &self.run_dir, &self.run_id);
+        append::request(&StatusPlace { host, run_dir, run_id, locks: None }, steps)
+    }
+
+    fn open_requests(&self) -> usize {
+        let tree = self.host.tree();
+        tree.keys()
+            .filter(|path| path.contains("/append-requests/") && path.ends_with(".json"))
+            .count()
+    }
+}
+
+#[test]
+fn a_chain_takes_further_steps_once_and_says_so() {
+    let world = World::new();
+    let job = world.job();
+    let mut session = Session::begin(&job, &Work::new(RunMode::Chain, &["a", "b"])).expect("ours");
+    session.step_started(0, None).expect("pending");
+    let id =
+        world.asked_for(&format!(r#"[{STEP},{{"parallel":[{STEP},{STEP}]}}]"#)).expect("taken");
+    assert_eq!((world.open_requests(), &world.status()["pendingAppends"]), (1, &json!(1)));
+    let orders = session.look().expect("ours");
+    let [Order::Append(append)] = &orders[..] else { panic!("{orders:?}") };
+    assert!(append.id == id && append.steps.contains("parallel"), "{append:?}");
+    assert!(!format!("{append:?}").contains("task"), "it may hold prompts");
+    session.append(Some(&append.id), &[&["e"], &["e", "e"]]).expect("ours");
+    let status = world.status();
+    assert_eq!((world.open_requests(), &status["pendingAppends"]), (0, &json!(0)));
+    assert_eq!((session.steps(), &status["chainStepCount"]), (5, &json!(4)));
+    assert_eq!(status["parallelGroups"], json!([{"start": 3, "count": 2, "stepIndex": 3}]));
+    assert_eq!(world.events().last().expect("a line")["requestId"], id.as_str());
+    let second = world.asked_for(&format!("[{STEP}]")).expect("it still runs");
+    world.host.wait_ms(250);
+    assert!(matches!(session.look().expect("ours")[..], [Order::Append(_)]));
+    session.refuse_append(&second, "no room");
+    assert!(session.cut(Cut::Stopped("enough".to_owned())).expect("ours"));
+    assert_eq!(world.status()["pendingAppends"], 0);
+    world.asked_for(&format!("[{STEP}]")).expect("its status still says that it runs");
+    world.host.wait_ms(250);
+    assert_eq!(session.look().expect("ours"), [], "it was told to end");
+    world.asked_for(&format!("[{STEP}]")).expect("its status still says that it runs");
+    session.step_ended(0, StepEnd::complete()).expect("at work");
+    session.finish().expect("ours");
+    assert_eq!(world.open_requests(), 0, "the last look takes what is left");
+    let kinds = world.kinds();
+    let count = |kind: &str| kinds.iter().filter(|known| *known == kind).count();
+    assert_eq!(count("subagent.chain.append.requested"), 4);
+    assert_eq!(count("subagent.chain.append.accepted"), 1);
+    assert_eq!(count("runstore.append.refused"), 3);
+}
+
+#[test]
+fn steps_are_asked_for_only_where_somebody_takes_them() {
+    let world = World::new();
+    let job = world.job();
+    let steps = format!("[{STEP}]");
+    let why = |asked: Result<String, AppendError>| with_causes(&asked.expect_err("refused"));
+    assert!(why(world.asked_for(&steps)).contains("no chain"), "it says nothing of its mode");
+    let mut session = Session::begin(&job, &Work::new(RunMode::Chain, &["a"])).expect("ours");
+    for (steps, member) in [
+        ("[", "steps"),
+        ("[]", "steps"),
+        ("{}", "steps"),
+        (r#"[{"agent":""}]"#, "steps[0].agent"),
+        (&*format!(r#"[{STEP},{{"parallel":{STEP},"expand":{{}}}}]"#), "steps[1].collect"),
+    ] {
+        let told = why(world.asked_for(steps));
+        assert!(told.contains(&format!("member {member} ")), "{steps}: {told}");
+    }
+    let large = format!("[{}]", STEP.replace("\"t\"", &format!("\"{}\"", "t".repeat(1 << 20))));
+    assert!(matches!(world.asked_for(&large), Err(AppendError::Invalid(_))));
+    assert_eq!(world.open_requests(), 0);
+    session.step_started(0, None).expect("pending");
+    session.step_ended(0, StepEnd::complete()).expect("at work");
+    assert!(why(world.asked_for(&steps)).contains("have ended"));
+    session.finish().expect("ours");
+    assert!(why(world.asked_for(&steps)).contains("does not run"));
+    assert!(!world.host.has(&format!("{RUN}/append-requests")), "nothing was made");
+}
+
+#[test]
+fn a_request_that_comes_with_the_end_is_withdrawn() {
+    let world = World::new();
+    let job = world.job();
+    let session = Session::begin(&job, &Work::new(RunMode::Chain, &["a"])).expect("ours");
+    drop(session);
+    world.host.begin();
+    let path = format!("{RUN}/status.json");
+    // Right before the request has its name: the directory, the temp file, its bytes, its flush.
+    world.host.interrupt_at(4, move |host| {
+        let text = host.text(&path).expect("there").replacen("\"running\"", "\"failed\"", 1);
+        host.put(&path, text);
+    });
+    let asked = world.asked_for(&format!("[{STEP}]"));
+    assert!(matches!(asked, Err(AppendError::NotTaken(_))), "{asked:?}");
+    assert_eq!(world.open_requests(), 0, "nobody would take it up");
 }
 
 /// A run directory as a launcher leaves it, whose result goes elsewhere.

@@ -9,9 +9,12 @@ use runstore::protocol::{RunMode, RunState, layout};
 use runstore::runner::job::{Desk, Job};
 use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::startup::{Startup, read_config};
+use runstore::store::append;
 use runstore::store::directory::create;
+use runstore::store::host::WriteHost as _;
 use runstore::store::nested;
 use runstore::store::proof::{self, RunPlace};
+use runstore::store::run::StatusPlace;
 use testkit::child::{Child, Spawner};
 use testkit::launch;
 
@@ -54,7 +57,13 @@ pub(super) fn worked(judge: &Judge) {
     session.expand(1, &["b", "b"]).expect("pending");
     session.expand(3, &[]).expect("pending");
     session.answer("m", Ok(()));
+    let place = StatusPlace { host: &host, run_dir: &run_dir, run_id: &run_id, locks: None };
+    append::request(&place, launch::STEPS).expect("a chain that runs");
     judge.disk("a runner at work", &host);
+    host.wait_ms(250);
+    session.look().expect("ours");
+    session.append(Some("q"), &[&["d"]]).expect("ours");
+    session.refuse_append("q", "no room");
     session.step_ended(0, StepEnd::partial("half")).expect("at work");
     session.step_not_started(1, "no room").expect("pending");
     let done = session.finish().expect("ours");

@@ -114,6 +114,9 @@ impl Judge {
                 None if path.contains("/control/") => {
                     self.document(&at, "control-request", "", &bytes);
                 }
+                None if path.contains(layout::APPEND_REQUESTS_DIR) => {
+                    self.document(&at, "append-request", "", &bytes);
+                }
                 None if name == REGISTRY_FILE => {
                     self.document(&at, "nested-registry", "", &bytes);
                 }
