@@ -18,6 +18,7 @@
 //! slot, which the next one who may write releases by rule (`RS-PROOF-23`, `RS-SLOT-18`).
 //! Spec: RS-OBS-09, RS-OBS-13, RS-OBS-40; facts CW-27, CW-28.
 
+use std::io;
 use std::path::Path;
 
 use crate::protocol::candidate::Candidate;
@@ -98,6 +99,10 @@ fn insist<H: ProcessHost>(
     loop {
         attempt += 1;
         match act() {
+            // The run directory was removed, and no proof will ever have a place.
+            Err(ProofError::Write(e)) if e.source.kind() == io::ErrorKind::NotFound => {
+                return Err(ProofError::Write(e));
+            }
             Err(ProofError::Evidence(_) | ProofError::Write(_) | ProofError::Contended)
                 if attempt < limits::PROOF_ATTEMPTS =>
             {

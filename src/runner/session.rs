@@ -191,6 +191,11 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             Some(_) => patch.member("isNested", "true".to_owned()),
             None => patch,
         };
+        // A reader can say then that a runner which does not see to it is late.
+        let patch = match work.deadline_at_ms {
+            Some(at_ms) => patch.member("deadlineAt", at_ms.to_string()),
+            None => patch,
+        };
         update(job, &patch).map_err(RunnerError::Displaced)?;
         let pid = job.host.system().own_pid.to_string();
         let members = [("mode", mode), ("cwd", written::string(job.cwd)), ("pid", pid)];

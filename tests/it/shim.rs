@@ -187,3 +187,14 @@ fn a_runner_that_cannot_be_started_is_told_and_changes_nothing() {
     assert!(matches!(&told, Told::Failed(why) if why.contains("/nowhere")), "{told:?}");
     assert_eq!(code, 74);
 }
+
+#[test]
+fn a_shim_whose_run_was_removed_ends_with_its_runner() {
+    if !has_handles("a run that is removed") {
+        return;
+    }
+    let launch = Launch::of("cat \"$1/go\"");
+    fs::remove_dir_all(launch.dir()).expect("ours");
+    launch.until_it_ends(|| launch.go());
+    assert!(!launch.dir().exists(), "nothing of it is made again");
+}
