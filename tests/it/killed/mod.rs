@@ -15,6 +15,7 @@
 
 #![expect(clippy::print_stdout, reason = "the counts of the matrix are shown with --nocapture")]
 
+mod ends;
 mod rig;
 mod truth;
 

@@ -5,20 +5,19 @@
 //! its number, its parent and its records are those of a process that nobody watches, and every effect
 //! from its first is seen.
 //!
-//! The processes of a launch are known by a variable in their environment, which each of them passes on.
-//! [`Rig::launch`] returns when none is left.
+//! [`Rig::launch`] returns when no process of the launch is left ([`place`](crate::place)).
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use runstore::store::RealHost;
-use runstore::store::host::ProcessHost as _;
 use testkit::{driver, trace};
 
 use crate::ask;
+use crate::place::Place;
 
 /// The process that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,22 +31,17 @@ pub(super) enum Role {
 /// needs, and little enough to be waited for.
 const BUDGET_MS: u32 = 1_500;
 
-/// Nothing of a launch takes longer, in ms, however busy the machine is.
-const LIMIT_MS: u64 = 60_000;
-
-const MARK: &str = "RUNSTORE_TEST_PLACE";
-
 /// The calls among which effects are looked for.
 const CALLS: &str = "trace=/^(rename|unlink|mkdir|rmdir|link|symlink|open|creat|write|pwrite|fsync|\
                      fdatasync|ftruncate|fchmod|chmod|utime|clone|fork|vfork|exec|kill|tgkill|pidfd_send|\
                      setsid|setpgid|dup|wait|exit_group)";
 
 pub(super) struct Rig {
-    _dir: tempfile::TempDir,
-    place: PathBuf,
+    place: Place,
     role: Role,
     is_revival: bool,
-    host: RealHost,
+    /// What is started as the runner.
+    runner: PathBuf,
 }
 
 /// An effect: a call, the how-maniest of its name, and how far the process is.
@@ -76,12 +70,26 @@ fn is_effect(name: &str, text: &str) -> bool {
     }
 }
 
-/// What begins with a call: the words in it, and the name of the stage.
-fn turns(role: Role) -> [(&'static str, &'static str); 2] {
+/// What begins with a call: the call, a word in it, and the name of the stage.
+type Turn = (&'static str, &'static str, &'static str);
+
+fn turns(role: Role) -> [Turn; 2] {
     match role {
-        Role::Launcher => [("clone", "spawned"), ("runner-startup-proceed.json\"", "let in")],
-        Role::Shim => [("write(1, \"{", "run"), ("process-terminal.json", "end")],
-        Role::Runner => [("unlinkat(5, \"runner-startup", "run"), ("-inbox-closed", "end")],
+        Role::Launcher => {
+            [("clone", "", "spawned"), ("rename", "\"runner-startup-proceed.json\"", "let in")]
+        }
+        Role::Shim => [("write", "(1, \"{", "run"), ("openat", "process-terminal.json", "end")],
+        Role::Runner => [
+            ("unlink", "\"runner-startup-proceed.json\"", "run"),
+            ("openat", "-inbox-closed", "end"),
+        ],
+    }
+}
+
+impl Effect {
+    /// The n-th call of this name.
+    pub(super) fn of(name: &str, number: usize) -> Self {
+        Self { name: name.to_owned(), number, text: String::new(), stage: "" }
     }
 }
 
@@ -98,7 +106,8 @@ pub(super) fn effects(role: Role, log: &str) -> Vec<Effect> {
         }
         let number = numbers.entry(name).or_default();
         *number += 1;
-        if let Some((_, next)) = turns.next_if(|(word, _)| line.contains(word)) {
+        let begins = |turn: &Turn| name.starts_with(turn.0) && line.contains(turn.1);
+        if let Some((_, _, next)) = turns.next_if(begins) {
             stage = next;
         }
         if is_effect(name, rest) {
@@ -112,38 +121,53 @@ pub(super) fn effects(role: Role, log: &str) -> Vec<Effect> {
 
 impl Rig {
     pub(super) fn new(role: Role, is_revival: bool) -> Self {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("room");
-        let place = dir.path().canonicalize().expect("there");
-        for pipe in ["told", "go"] {
-            let path = place.join(pipe);
-            rustix::fs::mkfifoat(rustix::fs::CWD, path, 0o600.into()).expect("a pipe");
-        }
-        fs::write(place.join("session.jsonl"), "{}\n").expect("room");
-        let rig = Self { _dir: dir, place, role, is_revival, host: RealHost::new() };
+        let place = Place::new();
+        let [told, go] = ["told", "go"].map(|name| place.pipe(name));
+        fs::write(place.path("session.jsonl"), "{}\n").expect("room");
+        let rig = Self { place, role, is_revival, runner: ask::binary() };
         let program = match role {
             Role::Launcher => driver::launch_run(),
             Role::Shim | Role::Runner => ask::binary(),
         };
-        let here = rig.place.display();
-        let script = format!(
-            "#!/bin/sh\nexec 3<>'{here}/go'\necho $$ >'{here}/told'\nread -r word <&3\nexec '{}' \"$@\" 3<&-\n",
-            program.display()
+        let words = [&go, &told, &program].map(|path| path.display().to_string());
+        let [go, told, program] = words;
+        rig.script(
+            "gate",
+            &format!(
+                "exec 3<>'{go}'\necho $$ >'{told}'\nread -r word <&3\nexec '{program}' \"$@\" 3<&-"
+            ),
         );
-        fs::write(rig.gate(), script).expect("room");
-        fs::set_permissions(rig.gate(), fs::Permissions::from_mode(0o700)).expect("ours");
         rig
     }
 
+    /// Writes a program in the words of a shell.
+    fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.place.path(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("room");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("ours");
+        path
+    }
+
+    /// Has this script for a runner.
+    pub(super) fn with_runner(mut self, script: &str) -> Self {
+        self.runner = self.script("runner", script);
+        self
+    }
+
     fn gate(&self) -> PathBuf {
-        self.place.join("gate")
+        self.place.path("gate")
     }
 
     pub(super) fn root(&self) -> PathBuf {
-        self.place.join("root")
+        self.place.root()
     }
 
     pub(super) fn host(&self) -> &RealHost {
-        &self.host
+        &self.place.host
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(super) fn role(&self) -> Role {
@@ -152,33 +176,33 @@ impl Rig {
 
     /// What `strace` wrote.
     pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.place.join("log")).unwrap_or_default()
+        fs::read_to_string(self.place.path("log")).unwrap_or_default()
     }
 
     /// What the launcher said about its failure.
     pub(super) fn errors(&self) -> String {
-        fs::read_to_string(self.place.join("errors")).unwrap_or_default()
+        fs::read_to_string(self.place.path("errors")).unwrap_or_default()
     }
 
     /// How often the work was done.
     pub(super) fn work(&self) -> usize {
-        fs::read_to_string(self.place.join("work")).map_or(0, |text| text.lines().count())
+        fs::read_to_string(self.place.path("work")).map_or(0, |text| text.lines().count())
     }
 
     fn launcher(&self, run: &str, watched: Option<Role>) -> Command {
         let program = |role: Role, plain: PathBuf| {
             if watched == Some(role) { self.gate() } else { plain }
         };
-        let mut command = Command::new(program(Role::Launcher, driver::launch_run()));
-        let session = self.place.join("session.jsonl");
+        let mut command = self.place.command(&program(Role::Launcher, driver::launch_run()));
+        let session = self.place.path("session.jsonl");
         let session = if self.is_revival { ask::utf8(&session) } else { "-" };
         command.arg(self.root()).args([run, session, &BUDGET_MS.to_string()]);
         command.arg(program(Role::Shim, ask::binary()));
-        command.arg(program(Role::Runner, ask::binary()));
-        command.args(["sh", "-c", &format!("echo done >>'{}/work'", self.place.display())]);
-        let errors = fs::File::create(self.place.join("errors")).expect("room");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-        command.env(MARK, &self.place);
+        command.arg(program(Role::Runner, self.runner.clone()));
+        let work = self.place.path("work");
+        command.args(["sh", "-c", &format!("echo done >>'{}'", work.display())]);
+        let errors = fs::File::create(self.place.path("errors")).expect("room");
+        command.stdout(Stdio::null()).stderr(errors);
         command
     }
 
@@ -186,9 +210,9 @@ impl Rig {
     /// nothing of it runs. `false` when nothing may be watched here.
     pub(super) fn launch(&self, effect: Option<&Effect>) -> bool {
         let mut launcher = self.launcher("run-1", Some(self.role)).spawn().expect("a launcher");
-        let told = fs::read_to_string(self.place.join("told")).expect("it tells its number");
+        let told = fs::read_to_string(self.place.path("told")).expect("it tells its number");
         let pid = told.trim().parse().expect("a number");
-        let log = self.place.join("log");
+        let log = self.place.path("log");
         let mut options = vec!["-o", ask::utf8(&log), "-e"];
         let (trace, inject);
         match effect {
@@ -200,24 +224,24 @@ impl Rig {
             }
         }
         let strace = trace::attach(pid, &options).expect("strace was there before");
-        let mut go = OpenOptions::new().write(true).open(self.place.join("go")).expect("a reader");
+        let mut go = OpenOptions::new().write(true).open(self.place.path("go")).expect("a reader");
         std::io::Write::write_all(&mut go, b"go\n").expect("it waits");
         if let Some(mut strace) = strace {
             strace.wait().expect("ours");
         } else {
             launcher.wait().expect("ours");
-            self.until_nothing_runs();
+            self.place.until_nothing_runs();
             return false;
         }
         launcher.wait().expect("ours");
-        self.until_nothing_runs();
+        self.place.until_nothing_runs();
         true
     }
 
     /// Launches `run-2` in the same session with nobody watched; whether it was let in.
     pub(super) fn launch_again(&self) -> bool {
         let status = self.launcher("run-2", None).status().expect("a launcher");
-        self.until_nothing_runs();
+        self.place.until_nothing_runs();
         status.success()
     }
 
@@ -225,32 +249,4 @@ impl Rig {
     pub(super) fn was_killed(&self) -> bool {
         self.log().contains("+++ killed by SIGKILL +++")
     }
-
-    fn until_nothing_runs(&self) {
-        let mut looks = 0;
-        // A process that was made during a look, by one that then ended, is found by the next.
-        while looks < 2 {
-            looks += 1;
-            for pid in living(&self.place) {
-                looks = 0;
-                if let Some(process) = self.host.hold(pid).expect("there are handles") {
-                    let ended = self.host.wait_held(&process, Some(LIMIT_MS)).expect("a handle");
-                    assert!(ended, "{pid} ends by itself: {}", ask::utf8(&self.place));
-                }
-            }
-        }
-    }
-}
-
-/// Every process of a place that has not ended.
-fn living(place: &Path) -> Vec<i64> {
-    let mark = format!("{MARK}={}", place.display());
-    let entries = fs::read_dir("/proc").expect("Linux");
-    let pids = entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i64>().ok());
-    pids.filter(|pid| {
-        // That of a process which has ended is empty.
-        let vars = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        vars.split(|b| *b == 0).any(|var| var == mark.as_bytes())
-    })
-    .collect()
 }
