@@ -14,7 +14,8 @@
 //! Both families have a name for each of theirs, and a runner looks for its own only; so both names are
 //! treated alike, and nobody has to know of what family the runner is.
 //!
-//! Pure; no crash leaves anything. No error carries a value. Spec: RS-START-70 to RS-START-72; facts L-34, U-13.
+//! Pure; no crash leaves anything. No error carries a value. Spec: RS-START-70 to RS-START-72, RS-START-92; facts L-34, U-13,
+//! K-40.
 
 use std::ffi::{OsStr, OsString};
 
@@ -56,6 +57,27 @@ pub struct Environment {
     pub set: Vec<(OsString, OsString)>,
     /// What is removed.
     pub remove: Vec<OsString>,
+}
+
+/// The fan-out budget of a tree, by the names of both families.
+pub const FANOUT_BUDGET: [&str; 2] =
+    ["PI_SUBAGENT_RUN_FANOUT_BUDGET", "DM_SUBAGENT_RUN_FANOUT_BUDGET"];
+
+impl Environment {
+    /// The same for a run whose configuration names its budget: what its launcher inherited may be that of
+    /// another tree. A run whose configuration names none keeps what it inherits, or it would leave its tree.
+    /// Spec: RS-START-92.
+    #[must_use]
+    pub fn with_own_budget(mut self) -> Self {
+        let known = |own: &str, this: &Self| {
+            this.remove.iter().any(|name| name == own)
+                || this.set.iter().any(|(name, _)| name == own)
+        };
+        let inherited: Vec<OsString> =
+            FANOUT_BUDGET.into_iter().filter(|own| !known(own, &self)).map(Into::into).collect();
+        self.remove.extend(inherited);
+        self
+    }
 }
 
 /// The environment of a runner. See the module's theory of operation.
@@ -135,6 +157,16 @@ mod tests {
         assert_eq!(meant.set, own, "whoever sets it means it");
         let times = |name: &str| meant.remove.iter().filter(|other| *other == name).count();
         assert_eq!((times("GIT_DIR"), times("GIT_PREFIX"), times("GIT_WORK_TREE")), (0, 1, 1));
+    }
+
+    #[test]
+    fn the_budget_of_another_tree_is_not_inherited_by_a_run_that_has_its_own() {
+        let plain = environment(None, &[], &[]).expect("plain");
+        let has = |of: &Environment, name: &str| of.remove.iter().any(|known| known == name);
+        assert!(FANOUT_BUDGET.iter().all(|name| !has(&plain, name)), "or it would leave its tree");
+        let own = plain.with_own_budget();
+        assert!(FANOUT_BUDGET.iter().all(|name| has(&own, name)), "{own:?}");
+        assert_eq!(own.clone().with_own_budget(), own, "named once");
     }
 
     #[test]

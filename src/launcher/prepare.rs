@@ -4,8 +4,8 @@
 //! 1. check, without writing: the texts of configuration and descriptor, the environment ([`environment()`]), the
 //!    working directory, and of a nested run its place and its route;
 //! 2. the run directory, which must be new ([`run::create`]);
-//! 3. the recovery descriptor, flushed (its name is flushed by step 4): it is there before the run begins or
-//!    never;
+//! 3. the reference to the fan-out budget and the recovery descriptor, flushed (their names are flushed by
+//!    step 4): they are there before the run begins or never;
 //! 4. the launch note, durable. It comes before the slot: a slot whose launcher died leads to a run
 //!    directory in which somebody can read who that was and which instance it is bound to. The other order
 //!    leaves a slot that is held by nobody who can be asked;
@@ -33,6 +33,7 @@
 
 use std::path::Path;
 
+use crate::protocol::budget::BudgetRef;
 use crate::protocol::config::Shape;
 use crate::protocol::error::with_causes;
 use crate::protocol::nested_summary::ChildEvent;
@@ -42,8 +43,9 @@ use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::StepAccount;
 use crate::protocol::written_startup::LaunchNote;
 use crate::protocol::written_status::FirstStatus;
-use crate::protocol::{DecodeError, Document, RunState, config, layout};
+use crate::protocol::{DecodeError, Document, Raw, RunState, config, layout};
 use crate::store::atomic::{self, Durability, Options, Target, WriteError};
+use crate::store::budget;
 use crate::store::host::WriteHost;
 use crate::store::nested::{self, OpenRoute};
 use crate::store::process::{Spawn, SpawnPlan, Spawned};
@@ -96,8 +98,13 @@ pub fn prepare<'a, H: WriteHost>(
     let (config, shape) = check(host, &place, &request, &instance_id)?;
     let environment = environment(request.parent_session_id, request.set_env, request.remove_env)
         .map_err(|e| Refusal::Invalid("environment of the runner", e))?;
+    let environment = match request.budget {
+        Some(_) => environment.with_own_budget(),
+        None => environment,
+    };
     let descriptor = request.descriptor.map(|d| d.text()).transpose();
     let descriptor = descriptor.map_err(|e| Refusal::Invalid("recovery descriptor", e))?;
+    check_budget(host, &place, &request, descriptor.as_deref())?;
     let route = route_of(host, &place, &request)?;
     let run_dir = match run::create(host, place.runs_root, request.run_id, &RetryPolicy::default())
     {
@@ -151,6 +158,7 @@ fn check<H: WriteHost>(
             events_root: &events_root,
             own,
         }),
+        budget: request.budget,
         more: request.more,
     };
     let text = text.text().map_err(|e| Refusal::Invalid("runner configuration", e))?;
@@ -161,6 +169,27 @@ fn check<H: WriteHost>(
     }
     host.open_dir(request.cwd).map_err(Refusal::WorkingDirectory)?;
     Ok((text, shape))
+}
+
+/// The fan-out budget is there, and everything that names one names the same.
+/// Spec: RS-START-91, RS-START-92.
+fn check_budget<H: WriteHost>(
+    host: &H,
+    place: &Place<'_, H::Dir>,
+    request: &Request<'_>,
+    descriptor: Option<&str>,
+) -> Result<(), Refusal> {
+    let Some(named) = request.budget else { return Ok(()) };
+    budget::check(host, place.temp, named).map_err(Refusal::Budget)?;
+    let Some(text) = descriptor else { return Ok(()) };
+    let refuse = |e| Refusal::Invalid("recovery descriptor", e);
+    let doc = Document::parse(text).map_err(refuse)?;
+    let member = doc.get("runFanoutBudget").and_then(Raw::object);
+    let same = member.and_then(|member| BudgetRef::read(&member).ok());
+    if same.as_ref() == Some(named) {
+        return Ok(());
+    }
+    Err(refuse(DecodeError::member("runFanoutBudget", "the fan-out budget of the launch")))
 }
 
 /// The route of a nested run, which lies where its root's runs and results lie.
@@ -219,6 +248,10 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
                 .map(drop)
                 .map_err(Refusal::Write)
         };
+        if let Some(budget) = self.request.budget {
+            let text = budget.file_text();
+            write(&self.run_dir, layout::FANOUT_BUDGET, &text, Durability::Ordered)?;
+        }
         if let Some(text) = descriptor {
             write(&self.run_dir, layout::RECOVERY_DESCRIPTOR, text, Durability::Ordered)?;
         }
@@ -331,6 +364,7 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
             layout::RUNNER_STDOUT_LOG,
             layout::RUNNER_STDERR_LOG,
             layout::RECOVERY_DESCRIPTOR,
+            layout::FANOUT_BUDGET,
             layout::LAUNCH_NOTE,
         ];
         left.extend(message::clear(host, &self.run_dir, &names).iter().map(told));

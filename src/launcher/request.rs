@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use crate::protocol::budget::BudgetRef;
 use crate::protocol::error::with_causes;
 use crate::protocol::ids::RunId;
 use crate::protocol::nested::Route;
@@ -16,6 +17,7 @@ use crate::protocol::written_launch::{DescriptorText, Member, RevivalText};
 use crate::protocol::written_nested::NestedSelf;
 use crate::protocol::{DecodeError, RunMode};
 use crate::store::atomic::WriteError;
+use crate::store::budget::BudgetError;
 use crate::store::nested::RouteError;
 use crate::store::process::Exit;
 use crate::store::slot::{SlotError, Source};
@@ -93,6 +95,9 @@ pub struct Request<'a> {
     pub deadline_at_ms: Option<i64>,
     /// The route of nested runs, and whose child the run is.
     pub nested: Option<Nested<'a>>,
+    /// The fan-out budget of the tree that the run is in. It has to be there
+    /// ([`create`](crate::store::budget::create)), and a descriptor has to name the same.
+    pub budget: Option<&'a BudgetRef>,
     /// Further members of the configuration.
     pub more: &'a [Member<'a>],
     /// How the run could be resumed; single runs only.
@@ -137,6 +142,7 @@ impl<'a> Request<'a> {
             timeout_ms: None,
             deadline_at_ms: None,
             nested: None,
+            budget: None,
             more: &[],
             descriptor: None,
             revival: None,
@@ -162,6 +168,8 @@ pub enum Refusal {
     Taken(String),
     /// There is no route for the run's news, or it is not to be used.
     Route(RouteError),
+    /// The fan-out budget is not there, or not that of the reference.
+    Budget(BudgetError),
     /// There is no slot.
     Slot(SlotError),
     /// Something could not be written.
@@ -179,6 +187,7 @@ impl fmt::Display for Refusal {
                 write!(f, "{name} is there already; a run directory is used once, take another id")
             }
             Self::Route(_) => f.write_str("the route of the nested run cannot be used"),
+            Self::Budget(_) => f.write_str("the fan-out budget of the run cannot be used"),
             Self::Slot(_) => f.write_str("there is no slot for the run"),
             Self::Write(e) => write!(f, "{} could not be prepared", e.name),
             Self::Spawn(_) => f.write_str("the runner's process could not be made"),
@@ -192,6 +201,7 @@ impl std::error::Error for Refusal {
             Self::Invalid(_, e) => Some(e),
             Self::WorkingDirectory(e) | Self::Spawn(e) => Some(e),
             Self::Route(e) => Some(e),
+            Self::Budget(e) => Some(e),
             Self::Slot(e) => Some(e),
             Self::Write(e) => Some(e),
             Self::Taken(_) => None,

@@ -7,6 +7,7 @@
 //! with plain values. The normative text is `spec/`; each item names its clause.
 
 pub mod account;
+pub mod budget;
 pub mod candidate;
 pub mod command_session;
 pub mod command_step;

@@ -12,6 +12,7 @@
 //! Not promised: that the caller's members mean anything to the runner.
 //! Spec: RS-START-24 to RS-START-26, RS-NEST-38; facts L-30 to L-34, Q-40, Q-52, Q-54.
 
+use super::budget::BudgetRef;
 use super::config;
 use super::document::{Document, object_text, string_text};
 use super::error::DecodeError;
@@ -65,6 +66,8 @@ pub struct ConfigText<'a> {
     pub revival: Option<RevivalText<'a>>,
     /// The route of the run's news and of its own children, and whose child it is if it is nested.
     pub nested: Option<NestedText<'a>>,
+    /// The fan-out budget of the tree that the run is in.
+    pub budget: Option<&'a BudgetRef>,
     /// Further members of the caller.
     pub more: &'a [Member<'a>],
 }
@@ -104,7 +107,7 @@ impl NestedText<'_> {
     }
 }
 
-const OF_CONFIG: [&str; 15] = [
+const OF_CONFIG: [&str; 16] = [
     "id",
     "steps",
     "resultPath",
@@ -120,6 +123,7 @@ const OF_CONFIG: [&str; 15] = [
     "revivalLease",
     "nestedRoute",
     "nestedSelf",
+    "runFanoutBudget",
 ];
 
 impl ConfigText<'_> {
@@ -166,11 +170,30 @@ impl ConfigText<'_> {
         if let Some(nested) = &self.nested {
             members.extend(nested.members(self.run_id)?);
         }
+        if let Some(budget) = self.budget {
+            self.is_of_this_tree(budget)?;
+            members.push(("runFanoutBudget", super::written::indented(&budget.text(), 2)));
+        }
         let text = with_more(members, self.more, &OF_CONFIG, limits::CONFIG_MAX_BYTES)?;
         let doc = Document::parse(&text)?;
         config::validate(&doc)?;
         config::one_parent_session(&doc, self.parent_session_id)?;
         Ok(text)
+    }
+
+    /// There is one budget in a tree, and it has the name of its root. A revived run goes on with that of the
+    /// run that it continues.
+    /// Spec: RS-START-92.
+    fn is_of_this_tree(&self, budget: &BudgetRef) -> Result<(), DecodeError> {
+        let root = match &self.nested {
+            Some(nested) => nested.route.root_run_id.as_str(),
+            None if self.revival.is_some() => return Ok(()),
+            None => self.run_id,
+        };
+        if budget.root_run_id == root {
+            return Ok(());
+        }
+        Err(DecodeError::member("runFanoutBudget.rootRunId", "the root of the tree of this run"))
     }
 
     fn lease(&self, revival: &RevivalText<'_>) -> Result<String, DecodeError> {
@@ -330,6 +353,7 @@ mod tests {
             parent_session_id: None,
             revival: None,
             nested: None,
+            budget: None,
             more,
         }
     }
@@ -434,6 +458,31 @@ mod tests {
         let away = away.get("nestedRoute").and_then(Raw::object).expect("there");
         let e = Route::read_member(&away).expect_err("another directory").to_string();
         assert!(e.contains("nestedRoute.eventSink") && !e.contains("secret"), "{e}");
+    }
+
+    #[test]
+    fn a_tree_has_one_budget_which_has_the_name_of_its_root() {
+        let steps = format!("[{STEP}]");
+        let budget = |root: &str| BudgetRef {
+            root_run_id: root.to_owned(),
+            directory: "/t/run-fanout-budgets/b".to_owned(),
+            limit: 3,
+            parent_path: None,
+        };
+        let (own, other) = (budget("r"), budget("root"));
+        let with = |budget| ConfigText { budget: Some(budget), ..config(&steps, &[]) };
+        let text = with(&own).text().expect("its own");
+        let doc = Document::parse(&text).expect("JSON");
+        let member = doc.get("runFanoutBudget").and_then(Raw::object).expect("there");
+        assert_eq!(BudgetRef::read(&member).as_ref(), Ok(&own));
+        assert_eq!(refused(&with(&other)), "runFanoutBudget.rootRunId");
+        let route = Route::new("root", "secret-9", 5).expect("ids");
+        let nested_self = NestedSelf::of_root("root", None);
+        let nested = Some(NestedText { route: &route, events_root: "/t", own: Some(&nested_self) });
+        assert!(ConfigText { nested, ..with(&other) }.text().is_ok(), "that of its root");
+        assert_eq!(refused(&ConfigText { nested, ..with(&own) }), "runFanoutBudget.rootRunId");
+        let revival = Some(RevivalText { session_file: "/f.jsonl", source_run_id: "q" });
+        assert!(ConfigText { revival, ..with(&other) }.text().is_ok(), "it goes on with it");
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub mod advisory;
 pub mod append;
 pub mod ask;
 pub mod atomic;
+pub mod budget;
 pub mod candidate;
 mod children;
 mod claim;

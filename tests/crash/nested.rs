@@ -1,10 +1,14 @@
-//! Routes of nested runs: every crash of making one, of putting news into it, and of folding news in.
-//! Spec: RS-NEST-30 to RS-NEST-36.
+//! Routes of nested runs: every crash of making one, of putting news into it, and of folding news in; and of making
+//! the budget of a tree. Spec: RS-NEST-30 to RS-NEST-36, RS-START-90.
 
+use std::path::Path;
+
+use runstore::protocol::budget::{BudgetRef, Manifest};
 use runstore::protocol::nested::{NestedEvent, Route, RouteIndexEntry};
 use runstore::protocol::nested_summary::{ChildEvent, Registry};
 use runstore::protocol::written_nested::{NestedSelf, SummaryText};
 use runstore::protocol::{Document, RunMode, RunState};
+use runstore::store::budget::{self, BudgetError};
 use runstore::store::host::WriteHost as _;
 use runstore::store::nested::{
     OpenRoute, Projected, RouteError, create_route, open_route, project, put_event, results_dir,
@@ -250,6 +254,38 @@ pub(crate) fn the_places_of_nested_runs_are_there_once_acknowledged() {
         });
         table::seen(row, &seen);
     }
+}
+
+fn try_budget(host: &FaultHost) -> Result<BudgetRef, BudgetError> {
+    budget::create(host, &0, Path::new("/"), "root", 3)
+}
+
+/// Whoever finds a manifest finds a whole budget.
+fn a_budget_is_whole_or_none(host: &FaultHost, crash: &Crash) -> Result<(), String> {
+    let tree = host.tree();
+    let manifest = tree.iter().find(|(path, _)| path.ends_with("/manifest.json"));
+    let Some((path, bytes)) = manifest else {
+        return if crash.acknowledged { Err("it is lost".to_owned()) } else { Ok(()) };
+    };
+    let text = String::from_utf8_lossy(bytes.as_deref().unwrap_or_default()).into_owned();
+    read(&text, "the manifest", Manifest::read)?;
+    let claims = format!("/{}", path.replace("manifest.json", "claims"));
+    if host.has(&claims) { Ok(()) } else { Err("a budget without its claims".to_owned()) }
+}
+
+#[test]
+pub(crate) fn a_budget_is_whole_or_none_after_every_crash() {
+    let made = |host: &FaultHost| drop(try_budget(host).expect("nothing fails here"));
+    let seen = explore(empty, made, a_budget_is_whole_or_none);
+    table::seen("budget::create", &seen);
+    every_call(empty, try_budget, |host, answer, fault| {
+        let at = format!("{fault:?}: {answer:?}");
+        assert_eq!(sweep::litter(host), [""; 0], "{at}");
+        a_budget_is_whole_or_none(host, &died()).unwrap_or_else(|e| panic!("{at}: {e}"));
+        if let Ok(named) = answer {
+            budget::check(host, &0, &named).unwrap_or_else(|e| panic!("{at}: {e}"));
+        }
+    });
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         proof::the_first_proof_stays_after_every_crash,
         proof::a_runner_that_died_before_it_released_its_lease_leaves_an_unknown_end,
         proof::a_dropped_flush_or_a_wrong_order_is_caught,
+        nested::a_budget_is_whole_or_none_after_every_crash,
         nested::a_route_is_in_the_making_or_whole_after_every_crash,
         nested::a_route_that_lost_its_file_has_it_again_after_every_crash,
         nested::news_of_a_nested_run_are_whole_or_absent_after_every_crash,

@@ -10,6 +10,7 @@ use runstore::runner::job::{Desk, Job};
 use runstore::runner::session::{Session, StepEnd, Work};
 use runstore::runner::startup::{Startup, read_config};
 use runstore::store::append;
+use runstore::store::budget;
 use runstore::store::directory::create;
 use runstore::store::host::WriteHost as _;
 use runstore::store::nested;
@@ -75,6 +76,7 @@ pub(super) fn worked(judge: &Judge) {
 pub(super) fn routed(judge: &Judge) {
     let host = disk(true);
     let route = nested::create_route(&host, &0, "root").expect("room");
+    let budget = budget::create(&host, &0, Path::new("/"), "root", 3).expect("room");
     let (own, run_id) = (NestedSelf::of_root("root", Some(1)), run_id());
     let runs_root = nested::runs_root(&host, &0, "root").expect("room");
     create(&host, &0, layout::RESULTS_DIR, &never()).expect("room");
@@ -82,6 +84,7 @@ pub(super) fn routed(judge: &Judge) {
     let request = Request {
         session_id: Some("S"),
         nested: Some(Nested { route: &route.route, own: Some(&own) }),
+        budget: Some(&budget),
         ..Request::new(&run_id, RunMode::Single, launch::STEPS, Path::new("/"), result)
     };
     let place = Place {

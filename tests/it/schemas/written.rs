@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use runstore::launcher::{Outcome, Place, Poll, Request, SlotWish, prepare};
 use runstore::protocol::account::Author;
+use runstore::protocol::budget::MANIFEST_FILE;
 use runstore::protocol::candidate::{Instance, InstanceKind, ProcessTree};
 use runstore::protocol::control::SteerMode;
 use runstore::protocol::ids::RunId;
@@ -116,6 +117,12 @@ impl Judge {
                 }
                 None if path.contains(layout::APPEND_REQUESTS_DIR) => {
                     self.document(&at, "append-request", "", &bytes);
+                }
+                None if name == layout::FANOUT_BUDGET => {
+                    self.document(&at, "fanout-budget", "", &bytes);
+                }
+                None if name == MANIFEST_FILE => {
+                    self.document(&at, "fanout-manifest", "", &bytes);
                 }
                 None if name == REGISTRY_FILE => {
                     self.document(&at, "nested-registry", "", &bytes);

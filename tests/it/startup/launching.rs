@@ -1,15 +1,17 @@
 //! What a launch leaves, whatever becomes of it.
-//! Spec: RS-START-13, RS-START-21 to RS-START-27, RS-START-31 to RS-START-43, RS-START-70 to RS-START-72.
+//! Spec: RS-START-13, RS-START-21 to RS-START-27, RS-START-31 to RS-START-43, RS-START-70 to RS-START-72, RS-START-90 to RS-START-92.
 
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
-use runstore::launcher::environment::{NOT_INHERITED, PARENT_SESSION};
+use runstore::launcher::environment::{FANOUT_BUDGET, NOT_INHERITED, PARENT_SESSION};
 use runstore::launcher::{Cause, Failed, Outcome, Poll, Refusal, Request, SlotWish, prepare};
+use runstore::protocol::budget::BudgetRef;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::written_launch::DescriptorText;
 use runstore::protocol::{Open, RunState};
+use runstore::store::budget;
 use runstore::store::host::Host as _;
 use runstore::store::lease::{self, LeaseRequest};
 use runstore::store::process::{Exit, Life, Spawn, SpawnPlan, Spawned, Terminate};
@@ -418,6 +420,57 @@ fn a_runner_has_the_parent_session_of_its_launch_and_no_way_into_another_reposit
     let refused = prepare(&world.host, world.place(), request).expect_err("not the caller's");
     assert!(matches!(refused.why, Refusal::Invalid("environment of the runner", _)), "{refused}");
     assert_eq!(world.host.tree(), before, "nothing is written");
+}
+
+#[test]
+fn a_fan_out_budget_is_there_before_the_run_and_the_same_everywhere() {
+    let world = World::new();
+    let temp = Path::new("/");
+    let own = budget::create(&world.host, &0, temp, "run-1", 3).expect("room");
+    let text = own.text();
+    let descriptor = DescriptorText { fanout_budget: &text, ..DESCRIPTOR };
+    let other = budget::create(&world.host, &0, temp, "root", 3).expect("room");
+    let more = BudgetRef { limit: 4, ..own.clone() };
+    let gone = BudgetRef { directory: "/run-fanout-budgets/gone".to_owned(), ..own.clone() };
+    let after = world.host.tree();
+    for (what, named, descriptor) in [
+        ("another tree", &other, None),
+        ("another limit", &more, None),
+        ("no such budget", &gone, None),
+        ("a descriptor with another one", &own, Some(&DESCRIPTOR)),
+    ] {
+        let request = Request { budget: Some(named), descriptor, ..world.request() };
+        let refused = prepare(&world.host, world.place(), request).expect_err(what);
+        assert_eq!(
+            (refused.left.len(), world.host.tree()),
+            (0, after.clone()),
+            "{what}: {refused}"
+        );
+    }
+    let mut spawner = Spawner::of(&Child::new(77));
+    let request = Request { budget: Some(&own), descriptor: Some(&descriptor), ..world.request() };
+    let launch = world.prepared(request).start(&mut spawner).expect("made");
+    drop(launch);
+    let plan = spawner.plan.take().expect("asked");
+    for name in FANOUT_BUDGET {
+        assert!(plan.remove_env.contains(&name.into()), "{name} may be that of another tree");
+    }
+    let file = world.file("run-fanout-budget.json").expect("there");
+    let config = world.host.bytes("/async-cfg-run-1.json").expect("there");
+    let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    let in_descriptor = world.file("recovery-descriptor.json").expect("there");
+    for named in [&file, &config["runFanoutBudget"], &in_descriptor["runFanoutBudget"]] {
+        assert_eq!(named["directory"], own.directory.as_str(), "{named}");
+        assert_eq!((&named["limit"], &named["rootRunId"]), (&json!(3), &json!("run-1")));
+    }
+    let world = World::new();
+    for (text, what) in [("{", "none"), ("", "none"), (r#"{"version":2}"#, "none")] {
+        let own = budget::create(&world.host, &0, temp, "run-1", 3).expect("room");
+        world.host.put(&format!("{}/manifest.json", own.directory), text);
+        let e = budget::check(&world.host, &0, &own).expect_err(text);
+        assert!(e.to_string().contains(what), "{e}");
+    }
+    assert!(budget::create(&world.host, &0, temp, "run-1", 0).is_err());
 }
 
 #[test]
