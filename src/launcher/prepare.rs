@@ -43,7 +43,7 @@ use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::StepAccount;
 use crate::protocol::written_startup::LaunchNote;
 use crate::protocol::written_status::FirstStatus;
-use crate::protocol::{DecodeError, Document, Raw, RunState, config, layout};
+use crate::protocol::{DecodeError, Document, Raw, RunMode, RunState, config, layout};
 use crate::store::atomic::{self, Durability, Options, Target, WriteError};
 use crate::store::budget;
 use crate::store::host::WriteHost;
@@ -163,12 +163,43 @@ fn check<H: WriteHost>(
     };
     let text = text.text().map_err(|e| Refusal::Invalid("runner configuration", e))?;
     let shape = Document::parse(&text).map(|doc| config::shape(&doc)).unwrap_or_default();
+    is_of_its_mode(request, &shape)?;
     if request.slot.as_ref().is_some_and(|wish| wish.limit > 0) && request.session_id.is_none() {
         let e = DecodeError::member("sessionId", "a session, for a run that is to have a slot");
         return Err(Refusal::Invalid("runner configuration", e));
     }
     host.open_dir(request.cwd).map_err(Refusal::WorkingDirectory)?;
     Ok((text, shape))
+}
+
+/// A detached run is no workflow, a single run has one step, and only that one can be resumed as a descriptor
+/// says.
+/// Spec: RS-START-93, RS-START-94.
+fn is_of_its_mode(request: &Request<'_>, shape: &Shape) -> Result<(), Refusal> {
+    let refuse = |what, member: &str, expected| {
+        Err(Refusal::Invalid(what, DecodeError::member(member, expected)))
+    };
+    let single = matches!(shape.agents.as_slice(), [agent] if !agent.starts_with("expand:"))
+        && shape.groups.is_empty();
+    match request.mode {
+        RunMode::Workflow => {
+            let expected = "single, parallel or chain: a workflow has no runner of its own";
+            return refuse("runner configuration", "mode", expected);
+        }
+        RunMode::Single if !single => {
+            return refuse("runner configuration", "steps", "one step, of a single run");
+        }
+        _ => {}
+    }
+    match request.descriptor {
+        Some(_) if request.mode != RunMode::Single => {
+            refuse("recovery descriptor", "agent", "absent: only a single run can be resumed so")
+        }
+        Some(descriptor) if shape.agents.first().is_none_or(|agent| agent != descriptor.agent) => {
+            refuse("recovery descriptor", "agent", "the agent of the only step")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The fan-out budget is there, and everything that names one names the same.

@@ -1,5 +1,5 @@
 //! What a launch leaves, whatever becomes of it.
-//! Spec: RS-START-13, RS-START-21 to RS-START-27, RS-START-31 to RS-START-43, RS-START-70 to RS-START-72, RS-START-90 to RS-START-92.
+//! Spec: RS-START-13, RS-START-21 to RS-START-27, RS-START-31 to RS-START-43, RS-START-70 to RS-START-72, RS-START-90 to RS-START-94.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,9 +8,10 @@ use std::path::Path;
 use runstore::launcher::environment::{FANOUT_BUDGET, NOT_INHERITED, PARENT_SESSION};
 use runstore::launcher::{Cause, Failed, Outcome, Poll, Refusal, Request, SlotWish, prepare};
 use runstore::protocol::budget::BudgetRef;
+use runstore::protocol::error::with_causes;
 use runstore::protocol::ids::RunId;
 use runstore::protocol::written_launch::DescriptorText;
-use runstore::protocol::{Open, RunState};
+use runstore::protocol::{Open, RunMode, RunState};
 use runstore::store::budget;
 use runstore::store::host::Host as _;
 use runstore::store::lease::{self, LeaseRequest};
@@ -369,7 +370,7 @@ fn the_plan_names_what_a_process_needs_and_the_steps_are_carried_unread() {
         format!(r#"[{{"parallel":[{0},{0}],"odd":{{"x": 1e400}}}}]"#, &STEPS[1..STEPS.len() - 1]);
     let request = Request {
         steps: &group,
-        mode: runstore::protocol::RunMode::Parallel,
+        mode: RunMode::Parallel,
         set_env: &[("A".into(), "b".into())],
         remove_env: &["GIT_DIR".into()],
         ..world.request()
@@ -420,6 +421,72 @@ fn a_runner_has_the_parent_session_of_its_launch_and_no_way_into_another_reposit
     let refused = prepare(&world.host, world.place(), request).expect_err("not the caller's");
     assert!(matches!(refused.why, Refusal::Invalid("environment of the runner", _)), "{refused}");
     assert_eq!(world.host.tree(), before, "nothing is written");
+}
+
+#[test]
+fn every_graph_of_steps_is_carried_and_one_of_another_mode_is_refused_by_name() {
+    let step = &STEPS[1..STEPS.len() - 1];
+    let dynamic =
+        format!(r#"{{"parallel":{step},"expand":{{"from":"x"}},"collect":{{"as":"y"}}}}"#);
+    let group = format!(r#"{{"parallel":[{step},{step}]}}"#);
+    for (mode, steps, agents, groups, logical) in [
+        (RunMode::Single, format!("[{step}]"), vec!["a"], json!(null), 1),
+        (
+            RunMode::Parallel,
+            format!("[{group}]"),
+            vec!["a", "a"],
+            json!([{"start": 0, "count": 2, "stepIndex": 0}]),
+            1,
+        ),
+        (
+            RunMode::Chain,
+            format!("[{step},{dynamic},{group}]"),
+            vec!["a", "expand:a", "a", "a"],
+            json!([{"start": 2, "count": 2, "stepIndex": 2}]),
+            3,
+        ),
+    ] {
+        let world = World::new();
+        let request = Request { mode, steps: &steps, ..world.request() };
+        drop(world.launch(request, &Child::new(77)));
+        let status = world.file("status.json").expect("there");
+        let found: Vec<_> =
+            status["steps"].as_array().expect("steps").iter().map(|step| &step["agent"]).collect();
+        assert_eq!(found, agents, "{mode}");
+        assert_eq!(status.get("parallelGroups").cloned().unwrap_or_default(), groups, "{mode}");
+        assert_eq!(status["chainStepCount"], logical, "{mode}");
+        let config = world.host.bytes("/async-cfg-run-1.json").expect("there");
+        let config = String::from_utf8(config).expect("text");
+        assert!(config.contains(&steps), "{mode}: unread, as it was");
+    }
+    let world = World::new();
+    let before = world.host.tree();
+    let another = DescriptorText { agent: "b", ..DESCRIPTOR };
+    let two = format!("[{step},{step}]");
+    let torn = dynamic.replace("collect", "collects");
+    let torn = format!("[{step},{torn}]");
+    let request = || world.request();
+    for (named, request) in [
+        ("mode", Request { mode: RunMode::Workflow, ..request() }),
+        ("steps", Request { steps: &two, ..request() }),
+        ("steps", Request { steps: &format!("[{dynamic}]"), ..request() }),
+        ("steps[1].collect", Request { steps: &torn, mode: RunMode::Chain, ..request() }),
+        ("agent", Request { descriptor: Some(&another), ..request() }),
+        (
+            "agent",
+            Request {
+                descriptor: Some(&DESCRIPTOR),
+                steps: &two,
+                mode: RunMode::Chain,
+                ..request()
+            },
+        ),
+    ] {
+        let refused = prepare(&world.host, world.place(), request).expect_err(named);
+        let told = with_causes(&refused);
+        assert!(told.contains(&format!("member {named} ")), "{named}: {told}");
+        assert_eq!(world.host.tree(), before, "{named}: nothing is written");
+    }
 }
 
 #[test]
