@@ -48,7 +48,7 @@ use crate::store::atomic::{self, Durability, Options, Target, WriteError};
 use crate::store::budget;
 use crate::store::host::WriteHost;
 use crate::store::nested::{self, OpenRoute};
-use crate::store::process::{Spawn, SpawnPlan, Spawned};
+use crate::store::process::{Spawn, SpawnPlan, Spawned, Terminate};
 use crate::store::proof::ProofError;
 use crate::store::retry::RetryPolicy;
 use crate::store::run::{self, RunError};
@@ -413,7 +413,7 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
     ///
     /// # Errors
     /// [`Refused`] when no process was made; everything is taken back then.
-    /// Spec: RS-START-11, RS-START-39.
+    /// Spec: RS-START-11, RS-START-39, RS-START-95.
     pub fn start(self, spawn: &mut dyn Spawn) -> Result<Launch<'a, H>, Refused> {
         let plan = SpawnPlan {
             config_path: self.place.temp_path.join(self.config_name()),
@@ -426,7 +426,13 @@ impl<'a, H: WriteHost> Prepared<'a, H> {
             instance_id: self.instance_id.clone(),
         };
         let child = match spawn.spawn(&plan) {
-            Ok(child) => child,
+            Ok(child) if child.pid() != 0 => child,
+            Ok(mut child) => {
+                // Nobody could be told who runs, and 0 is the group of whoever asks. What was made is its maker's.
+                let _ = child.terminate(Terminate::Force);
+                let e = std::io::Error::other("it has no number");
+                return Err(self.take_back(Refusal::Spawn(e)));
+            }
             Err(e) => return Err(self.take_back(Refusal::Spawn(e))),
         };
         let mut problems = Vec::new();

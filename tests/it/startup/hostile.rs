@@ -1,17 +1,20 @@
 //! Files that are no messages: links, pipes, directories, huge ones, of another run, used before.
-//! Spec: RS-START-29, RS-START-44.
+//! Spec: RS-START-29, RS-START-44, RS-START-95.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use runstore::launcher::handshake::Why;
-use runstore::launcher::{Cause, Outcome};
+use runstore::launcher::{Cause, Outcome, Refusal, Request, SlotWish};
 use runstore::protocol::lease::LeaseState;
 use runstore::runner::startup::{Config, ConfigError, Startup, read_config};
 use runstore::store::host::Host as _;
+use runstore::store::process::Terminate;
+use runstore::store::slot::occupied;
 use testkit::child::{Child, Spawner};
 
+use super::World;
 use super::real::Real;
 
 impl Real {
@@ -144,4 +147,20 @@ fn a_word_that_was_said_before_lets_nobody_in() {
     // The configuration is read once: a second runner finds none.
     let again = read_config(&real.host, &real.root.join("async-cfg-run-1.json"));
     assert!(matches!(again, Err(ConfigError::Unreadable(_))), "{again:?}");
+}
+
+#[test]
+fn a_process_without_a_number_is_none_and_leaves_nothing_bound() {
+    let world = World::new();
+    let before = world.host.tree();
+    let child = Child::new(0);
+    let slot = Some(SlotWish { limit: 1, source: None });
+    let prepared = world.prepared(Request { slot, ..world.request() });
+    let refused = prepared.start(&mut Spawner::of(&child)).expect_err("nobody could be told of it");
+    assert!(matches!(refused.why, Refusal::Spawn(_)) && refused.left.is_empty(), "{refused:?}");
+    assert_eq!(child.asked(), [Terminate::Force]);
+    let free = occupied(&world.host, &0, "S").expect("readable");
+    assert_eq!((free.len(), world.file("status.json")), (0, None));
+    let made = |path: &String| !before.contains_key(path) && !path.contains("capacity");
+    assert_eq!(world.host.tree().keys().filter(|path| made(path)).count(), 0, "no trace of a run");
 }
