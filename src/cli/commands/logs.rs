@@ -130,6 +130,7 @@ impl<'a> Show<'a> {
     }
 
     /// Where it is shown.
+    #[cfg(unix)]
     pub(super) fn output(&mut self) -> &mut Output {
         self.output
     }
