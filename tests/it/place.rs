@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use runstore::protocol::layout;
 use runstore::store::RealHost;
-use runstore::store::host::{Host as _, ProcessHost as _};
+use runstore::store::host::{Host as _, ProcessHost as _, Signal, WriteHost as _};
 use runstore::store::slot::occupied;
 
 use crate::ask;
@@ -104,6 +104,31 @@ impl Place {
                 looks = 0;
                 self.until_ended(pid);
             }
+        }
+    }
+
+    /// Kills whatever runs here but its shims, which end after it, until nothing is left.
+    pub(crate) fn kill_all(&self) {
+        let since = self.host.steady_ms();
+        // Again: a process that is only being made looks like the one that makes it.
+        loop {
+            let living = self.living();
+            if living.is_empty() {
+                return;
+            }
+            for pid in living {
+                let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let is_shim = words.split(|b| *b == 0).any(|word| word == b"shim");
+                if let Some(process) = self.host.hold(pid).expect("there are handles")
+                    && !is_shim
+                {
+                    // It may have ended.
+                    let _ = self.host.signal_held(&process, Signal::Kill);
+                }
+            }
+            let waited = self.host.steady_ms() - since;
+            assert!(waited.unsigned_abs() < LIMIT_MS, "killed ones end: {}", self.path.display());
+            self.host.wait_ms(10);
         }
     }
 

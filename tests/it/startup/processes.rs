@@ -153,8 +153,9 @@ fn a_process_that_is_killed_at_any_word_is_noticed_and_everything_is_taken_back(
     }
 }
 
-/// Says so many words to a runner of this patience and is gone then. `None` when the runner lost it before,
-/// as on a machine that has other things to do.
+/// Says so many words to a runner of this patience and is gone then. `None` when the runner lost it before, or
+/// answered so quickly that one look of the launcher went all the way: a machine that has other things to do
+/// has either.
 fn left_alone(real: &Real, words: usize, budget_ms: u32) -> Option<Exit> {
     let mut runners = real.runners(budget_ms, "work");
     let said = |name: &str| real.runs.join("run-1").join(name).exists();
@@ -167,7 +168,6 @@ fn left_alone(real: &Real, words: usize, budget_ms: u32) -> Option<Exit> {
         while !enough() {
             match launch.poll() {
                 Poll::Wait(ms) => real.host.wait_ms(ms),
-                Poll::Done(Outcome::Started(_)) => panic!("it was let in after {words} words"),
                 Poll::Done(_) => return false,
             }
         }
@@ -181,14 +181,15 @@ fn left_alone(real: &Real, words: usize, budget_ms: u32) -> Option<Exit> {
 fn a_process_whose_launcher_is_gone_gives_up_by_itself_and_frees_its_session() {
     // After so many words of the launcher, which then says nothing any more.
     for words in 0..3 {
-        let (real, exit, budget_ms) = [300, 3_000, 30_000]
+        let patience = [300, 3_000, 300, 3_000, 300, 3_000, 30_000, 30_000];
+        let (real, exit, budget_ms) = patience
             .into_iter()
             .find_map(|budget_ms| {
                 let real = Real::new();
                 let exit = left_alone(&real, words, budget_ms)?;
                 Some((real, exit, budget_ms))
             })
-            .expect("a runner has patience for some words");
+            .expect("a launcher can be left alone with its runner");
         assert_eq!(exit, Exit::Code(1), "{words}");
         let within = format!("within {budget_ms} ms");
         let said = real.json("run-1", "runner-startup.json");
