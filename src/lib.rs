@@ -23,6 +23,7 @@
 //! elsewhere their liveness is
 //! `unknown`, which is never taken for dead.
 
+pub mod check;
 pub mod inspect;
 pub mod launcher;
 pub mod observer;

@@ -43,6 +43,14 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// One line for each run.
     List(ListArgs),
+    /// Whether a store at rest is as the protocol wants it.
+    Check(CheckArgs),
+    /// Capacity slots: whose they are, and what keeps them from being freed.
+    Slots(HeldArgs),
+    /// Session leases: whose they are, and whether they are stale.
+    Leases(HeldArgs),
+    /// Results that were not delivered yet.
+    Results(HeldArgs),
     /// Where the stores of this user are.
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
@@ -83,6 +91,8 @@ impl Command {
             Self::Inspect(InspectArgs { common, .. }) | Self::List(ListArgs { common, .. }) => {
                 common.format
             }
+            Self::Check(a) => a.common.format,
+            Self::Slots(a) | Self::Leases(a) | Self::Results(a) => a.common.format,
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
             }
@@ -168,6 +178,30 @@ pub(crate) struct ListArgs {
     /// At most this many runs [default: 50; with --all: no limit].
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HeldArgs {
+    /// Stores, runs roots or run directories. Without any: the default stores of this user.
+    #[arg(value_name = "PATH")]
+    pub(crate) targets: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Stores, runs roots or run directories. Without any: the default stores of this user.
+    #[arg(value_name = "PATH")]
+    pub(crate) targets: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// Also what should not stay, although nothing relies on its absence.
+    #[arg(long, short = 'x')]
+    pub(crate) strict: bool,
+    /// How many slots a session may have: no file of a store tells it.
+    #[arg(long, value_name = "N")]
+    pub(crate) slots: Option<usize>,
 }
 
 #[derive(Debug, clap::Args)]

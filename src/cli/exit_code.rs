@@ -1,6 +1,6 @@
 //! One table of exit codes for every verb. Source: the contract; nothing here may change.
 
-use runstore::inspect::{ProblemReport, RunReport};
+use runstore::inspect::{LeaseReport, ProblemReport, ResultReport, RunReport, SlotReport};
 use runstore::protocol::Word as _;
 use runstore::protocol::verdict::{Flag, Severity, Verdict};
 use runstore::wait::Outcome;
@@ -95,6 +95,24 @@ impl Code {
             }
             Outcome::Gone => Self::NOT_FOUND,
             Outcome::Timeout => Self::TIMED_OUT,
+        }
+    }
+
+    /// The code of a result that was not delivered.
+    pub(crate) fn of_result(report: &ResultReport) -> Self {
+        if report.problem.is_some() { Self::ATTENTION } else { Self::FINE }
+    }
+
+    /// The code of a slot: that of the run that it is held for. Spec: RS-CHECK-02.
+    pub(crate) fn of_slot(report: &SlotReport) -> Self {
+        report.run_verdict_word.map_or(Self::FINE, Self::of_verdict)
+    }
+
+    /// The code of a lease. One that cannot be read is a problem of the store. Spec: RS-CHECK-02.
+    pub(crate) fn of_lease(report: &LeaseReport) -> Self {
+        match (report.state, report.liveness) {
+            ("held", Some("unknown" | "foreign")) => Self::UNDETERMINED,
+            _ => Self::FINE,
         }
     }
 

@@ -38,6 +38,10 @@ pub(crate) fn main() -> ExitCode {
     let result = match &args.command {
         Command::Inspect(a) => commands::inspect::run(a, &mut output),
         Command::List(a) => commands::list::run(a, &mut output),
+        Command::Check(a) => commands::check::run(a, &mut output),
+        Command::Slots(a) => commands::held::slots(a, &mut output),
+        Command::Leases(a) => commands::held::leases(a, &mut output),
+        Command::Results(a) => commands::held::results(a, &mut output),
         Command::Roots(a) => commands::roots::run(a, &mut output),
         Command::Explain(a) => commands::explain::run(a, &mut output),
         Command::Wait(a) => commands::wait::run(a, &mut output),

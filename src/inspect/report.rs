@@ -166,6 +166,12 @@ pub struct SlotReport {
     /// Since when, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_at_ms: Option<i64>,
+    /// Verdict word of that run, where it has a directory here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_verdict: Option<&'static str>,
+    /// The same, typed.
+    #[serde(skip)]
+    pub run_verdict_word: Option<Verdict>,
     /// Whether the rule for freeing it is met.
     pub releasable: bool,
     /// Whether that would be by the policy for abandoned slots.
@@ -183,15 +189,24 @@ pub struct LeaseReport {
     /// Run that holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
+    /// The session that asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
     /// The leased session file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_file: Option<String>,
+    /// Since when, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acquired_at_ms: Option<i64>,
     /// Owning process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i64>,
     /// Owning host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Liveness word of the owning process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<&'static str>,
     /// Writer state word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer_state: Option<String>,
@@ -452,6 +467,8 @@ impl SlotReport {
             run_id: owner.map(|o| o.run_id.clone()),
             session_id: owner.map(|o| o.owner_session_id.clone()),
             reserved_at_ms: owner.map(|o| o.reserved_at_ms),
+            run_verdict: None,
+            run_verdict_word: None,
             releasable: false,
             by_policy: false,
             reason,
@@ -479,9 +496,12 @@ impl LeaseReport {
         Self {
             path: lease.path.clone(),
             run_id: owner.map(|o| o.run_id.clone()),
+            session_id: owner.and_then(|o| o.parent_session_id.clone()),
             session_file: owner.map(|o| o.canonical_session_file.clone()),
+            acquired_at_ms: owner.map(|o| o.acquired_at_ms),
             pid: owner.map(|o| o.pid),
             hostname: owner.map(|o| o.hostname.clone()),
+            liveness: lease.owner_life.map(|word| word.as_str()),
             writer_state: owner.map(|o| o.writer_state.as_str().to_owned()),
             state: match owner {
                 None => "unreadable",

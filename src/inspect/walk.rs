@@ -12,7 +12,7 @@ use crate::store::host::{FileKind, Host};
 use crate::store::{Depth, Routes, Snapshot, Store, StoreProblem};
 
 use super::crew::{Crew, Eyes, Job, Met, Prepare};
-use super::report::{RunReport, SlotReport};
+use super::report::{LeaseReport, ResultReport, RunReport, SlotReport};
 
 /// Which runs are wanted.
 #[derive(Clone, Debug, Default)]
@@ -267,12 +267,38 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
                     continue;
                 }
                 if let Some(snapshot) = self.look(root, &name, None) {
+                    let (snapshot, run) = self.judge(snapshot);
                     report.judge(&snapshot.evidence);
+                    (report.run_verdict, report.run_verdict_word) =
+                        (Some(run.verdict), run.verdict_word);
                     break;
                 }
             }
         }
         reports
+    }
+
+    /// Reports of all leases; of a session: those that it asked for, and those of nobody that is known.
+    pub fn leases(&self, session: Option<&str>) -> Vec<LeaseReport> {
+        let reports = self.store.locks.leases.iter().map(LeaseReport::new);
+        let wanted = |report: &LeaseReport| {
+            session.is_none_or(|s| report.session_id.as_deref().is_none_or(|own| own == s))
+        };
+        reports.filter(wanted).collect()
+    }
+
+    /// Calls `each` with the report of every result that was not delivered, of one session if so asked.
+    pub fn each_result(&self, session: Option<&str>, each: &mut dyn FnMut(ResultReport)) {
+        self.store.each_result(&mut |listed| {
+            let report = ResultReport::new(&listed, self.store.now_ms);
+            let wanted = |report: &ResultReport| {
+                session.is_none_or(|session| report.session_id.as_deref() == Some(session))
+            };
+            if let Some(report) = report.filter(wanted) {
+                each(report);
+            }
+            ControlFlow::Continue(())
+        });
     }
 }
 

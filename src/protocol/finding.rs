@@ -212,6 +212,57 @@ findings! {
     SAME_MOMENT = "same-moment", Note, ["RS-DIAG-04"],
         "Several runs lost their process within the same second: one event ended them all.",
         "Look for what happened then: a reboot, a closed session, a killed group.";
+    TERMINAL_ENTRY_WRONG = "terminal-entry-wrong", Warning, ["RS-CHECK-10", "RS-INDEX-11"],
+        "An entry of the terminal index is damaged, or tells another session or state than the status of its run.",
+        "The status decides. Peers remove the entry when they list its session.";
+    TERMINAL_ENTRY_ORPHAN = "terminal-entry-orphan", Note, ["RS-CHECK-11"],
+        "An entry of the terminal index names a run that has no directory or no status.",
+        "Peers remove it when they list its session.";
+    TERMINAL_ENTRY_MISSING = "terminal-entry-missing", Note, ["RS-CHECK-11"],
+        "A run has ended and no entry of the terminal index names it, so listings of peers do not show it.",
+        "Ask for it by its exact id; an entry may be added at any time.";
+    IN_BOTH_INDEXES = "in-both-indexes", Note, ["RS-CHECK-12"],
+        "A run stands in the active and in the terminal index.",
+        "The status decides. Peers release the marker of a run that has ended.";
+    ALIAS_ORPHAN = "alias-orphan", Note, ["RS-CHECK-12"],
+        "A tool call leads to a run that the active index does not name.",
+        "Peers confirm an alias with the status before they use it; it may be removed.";
+    RESULT_ENTRY_WRONG = "result-entry-wrong", Warning, ["RS-CHECK-13"],
+        "An entry of a result index is damaged, or lies where its session or run does not lead.",
+        "Readers pass it over. The result itself is found by its name.";
+    RESULT_ENTRY_ORPHAN = "result-entry-orphan", Note, ["RS-CHECK-14"],
+        "An entry of a result index has had no result for more than a day.",
+        "Its owners remove it at their next look.";
+    RESULT_UNINDEXED = "result-unindexed", Warning, ["RS-CHECK-13"],
+        "A result names its session, and the index of that session does not name the result.",
+        "Its session does not find it by the index. It may be published again.";
+    RESULT_WITHOUT_RUN = "result-without-run", Note, ["RS-CHECK-14"],
+        "A result waits for its session, and its run has no directory.",
+        "Nothing is lost: the result can still be delivered.";
+    SLOT_WITHOUT_RUN = "slot-without-run", Warning, ["RS-CHECK-15"],
+        "A capacity slot is held for a run that has no directory, so no rule can ever free it.",
+        "It blocks one place of its pool until a person removes it.";
+    SLOTS_ABOVE_LIMIT = "slots-above-limit", Warning, ["RS-CHECK-16"],
+        "A session holds more slots than it may have.",
+        "Let runs end, or look for slots that nothing can free: runstore slots.";
+    CLAIM_LEFT = "claim-left", Warning, ["RS-CHECK-15"],
+        "A claim has frozen a slot for longer than any change of one takes.",
+        "A claim that names no process blocks until a person removes it.";
+    LEASE_MISPLACED = "lease-misplaced", Warning, ["RS-CHECK-17"],
+        "A lease does not lie under the name that its session file leads to, so it protects nothing.",
+        "Find the version that wrote it.";
+    LEASE_OF_NO_SESSION = "lease-of-no-session", Note, ["RS-CHECK-17"],
+        "A lease is held on a session file that is not there.",
+        "It blocks nobody. It frees when its owner is proven to be gone.";
+    TEMP_LITTER_OUTSIDE = "temp-litter-outside", Note, ["RS-CHECK-18", "RS-LAYOUT-25"],
+        "A temp file of an interrupted replacement lies outside of the run directories for more than an hour.",
+        "It can be removed when its writer is gone and its target is newer.";
+    NAME_OUTSIDE = "name-outside", Note, ["RS-CHECK-19"],
+        "A name in a directory of the store is none of the protocol's.",
+        "Nobody of the protocol reads or removes it. Find out who put it there.";
+    DELETION_UNFINISHED = "deletion-unfinished", Note, ["RS-CHECK-20"],
+        "Somebody began to delete a run or a result more than a day ago and did not finish.",
+        "The retention of peers finishes it; until then it is no data.";
 }
 
 /// The kind of finding for a damaged `status.json`.

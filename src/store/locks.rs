@@ -45,6 +45,8 @@ pub struct Lease {
     pub stale: bool,
     /// Why it is held, or why it is stale.
     pub why: String,
+    /// What became of its owner's process; `None` without a readable owner.
+    pub owner_life: Option<Liveness>,
 }
 
 /// Slots and leases of a store.
@@ -101,11 +103,11 @@ impl Locks {
             let Some(fact) = owner_record(host, &root, &name, owner, LeaseOwner::read) else {
                 continue;
             };
-            let (stale, why) = judge_lease(host, &fact);
+            let (stale, why, owner_life) = judge_lease(host, &fact);
             if fact.value().is_none() {
                 problems.push(unreadable(&finding::LEASE_UNREADABLE, &path, &fact));
             }
-            self.leases.push(Lease { path, owner: fact, stale, why });
+            self.leases.push(Lease { path, owner: fact, stale, why, owner_life });
         }
     }
 
@@ -262,12 +264,13 @@ fn unreadable<T>(
     StoreProblem { kind, path: path.to_owned(), text }
 }
 
-fn judge_lease<H: Host>(host: &H, fact: &FileFact<LeaseOwner>) -> (bool, String) {
+fn judge_lease<H: Host>(host: &H, fact: &FileFact<LeaseOwner>) -> (bool, String, Option<Liveness>) {
     let Some(owner) = fact.value() else {
-        return (false, "its owner record is unreadable, so nobody may reclaim it".to_owned());
+        let why = "its owner record is unreadable, so nobody may reclaim it".to_owned();
+        return (false, why, None);
     };
-    let verdict = lease_staleness(host, owner);
-    (verdict.is_stale(), verdict.why().to_owned())
+    let (verdict, life) = staleness_and_life(host, owner);
+    (verdict.is_stale(), verdict.why().to_owned(), Some(life))
 }
 
 /// Whether a lease may be set aside, judged now. Facts K-5.
@@ -275,6 +278,11 @@ fn judge_lease<H: Host>(host: &H, fact: &FileFact<LeaseOwner>) -> (bool, String)
 /// A record that names its boot or its pidfd is judged by them as well; they are as good as a start
 /// identity that differs.
 pub(super) fn lease_staleness<H: Host>(host: &H, owner: &LeaseOwner) -> Staleness {
+    staleness_and_life(host, owner).0
+}
+
+/// The same, and what became of the owner's process.
+fn staleness_and_life<H: Host>(host: &H, owner: &LeaseOwner) -> (Staleness, Liveness) {
     let look = |pid: i64, identity: RecordedIdentity| {
         let record = RecordedProcess {
             pid: Some(pid),
@@ -284,14 +292,15 @@ pub(super) fn lease_staleness<H: Host>(host: &H, owner: &LeaseOwner) -> Stalenes
             ..RecordedProcess::default()
         };
         let seen = identity::look(host, &record);
-        let alive = match process::judge(&record, &seen, host.system()).word {
+        let word = process::judge(&record, &seen, host.system()).word;
+        let alive = match word {
             Liveness::Dead | Liveness::Reused => Alive::No,
             Liveness::Live => Alive::Yes,
             _ => Alive::Unknown,
         };
-        (alive, seen.start_identity)
+        (alive, seen.start_identity, word)
     };
-    let (owner_alive, owner_start) = look(
+    let (owner_alive, owner_start, owner_life) = look(
         owner.pid,
         RecordedIdentity {
             start_identity: owner.process_start_identity.clone(),
@@ -306,15 +315,16 @@ pub(super) fn lease_staleness<H: Host>(host: &H, owner: &LeaseOwner) -> Stalenes
             RecordedIdentity { start_identity, boot_id: owner.boot_id.clone(), pidfd_inode: None },
         )
     });
-    lease::staleness(
+    let verdict = lease::staleness(
         owner,
         &LeaseFacts {
             our_host: &host.system().host,
             owner: LeaseProcess { alive: owner_alive, start_identity: owner_start.as_deref() },
-            writer: writer.as_ref().map(|(alive, start)| LeaseProcess {
+            writer: writer.as_ref().map(|(alive, start, _)| LeaseProcess {
                 alive: *alive,
                 start_identity: start.as_deref(),
             }),
         },
-    )
+    );
+    (verdict, owner_life)
 }

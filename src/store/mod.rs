@@ -18,6 +18,7 @@
 //! | `session-leases/**`, `session-active-async-capacity/**` | `locks` |
 //! | the temp roots themselves | `discover` |
 //! | what can wake a wait for a run | `watch` |
+//! | indexes, leases and names as a whole, for a check | `survey` |
 //!
 //! It opens, looks and closes; it holds no lock, creates no file and runs no program, so a crash of a
 //! reader leaves nothing. Spec: chapters 02 and 03, RS-READ-*.
@@ -93,6 +94,7 @@ pub mod sidecar;
 pub mod signal;
 pub mod slot;
 mod snapshot;
+pub mod survey;
 mod watch;
 
 #[cfg(any(unix, windows))]

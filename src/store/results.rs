@@ -95,6 +95,11 @@ impl<H: Host> ResultsRoot<H> {
         })
     }
 
+    /// The open root and its path relative to the store.
+    pub(super) fn place(&self) -> (&H::Dir, &str) {
+        (&self.dir, &self.label)
+    }
+
     /// Opens the area of the nested runs of one root run.
     pub(super) fn nested(&self, host: &H, root_run: &str) -> Option<Self> {
         let nested = host.open_dir_at(&self.dir, layout::NESTED_RESULTS.as_ref()).ok()?;

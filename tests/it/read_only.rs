@@ -36,6 +36,11 @@ fn questions(path: &Path) -> Vec<Vec<String>> {
         vec!["list", path, "--all", "--format", "jsonl"],
         vec!["list", path, "--active", "--format", "json"],
         vec!["inspect", "r1", "--root", path],
+        vec!["slots", path],
+        vec!["leases", path, "--format", "json"],
+        vec!["results", path, "--format", "jsonl"],
+        vec!["check", path],
+        vec!["check", path, "--strict", "--format", "json"],
         vec!["roots"],
         vec!["explain", "orphaned"],
     ];

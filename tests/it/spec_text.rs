@@ -32,7 +32,11 @@ fn quoted(cell: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn the_table_of_chapters_names_every_module_of_the_protocol_and_no_other() {
     let rows = table(&read("spec/README.md"), "| chapter | module");
-    assert_eq!(rows.len(), 15, "every chapter has a row");
+    let chapters = std::fs::read_dir(here("spec")).expect("there is a spec").filter(|entry| {
+        let name = entry.as_ref().expect("readable").file_name();
+        name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit())
+    });
+    assert_eq!(rows.len(), chapters.count(), "every chapter has a row");
     let named: BTreeSet<String> =
         rows.iter().flat_map(|row| quoted(&row[1])).map(str::to_owned).collect();
     for path in &named {

@@ -19,7 +19,7 @@ pub(crate) struct File {
 pub(crate) const LINES: usize = 700;
 
 /// Roles: users of the store that never use one another.
-const ROLES: [&str; 6] = ["launcher", "runner", "observer", "recover", "inspect", "wait"];
+const ROLES: [&str; 7] = ["launcher", "runner", "observer", "recover", "inspect", "check", "wait"];
 
 /// What `protocol` must not name of the standard library: everything that touches the world.
 const WORLD: [&str; 7] = ["fs", "io", "net", "process", "env", "thread", "os"];

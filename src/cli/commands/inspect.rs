@@ -181,27 +181,20 @@ fn whole_store(store: &Store<'_, RealHost>, answer: &mut Answer<'_>) {
     }
     let session = answer.filter.session.clone();
     let lines = answer.format == Format::Jsonl;
-    let (now_ms, code) = (answer.now_ms, &mut answer.code);
-    let results = &mut answer.results;
-    store.each_result(&mut |listed| {
-        let report = ResultReport::new(&listed, now_ms);
-        if let Some(report) = report.filter(|r| session.is_none() || r.session_id == session) {
-            // Also of a run that has no directory: nobody will pick it up.
-            if report.problem.is_some() {
-                *code = code.worse(Code::ATTENTION);
-            }
-            if !lines {
-                results.push(report);
-            }
+    let (code, results) = (&mut answer.code, &mut answer.results);
+    inspection.each_result(session.as_deref(), &mut |report| {
+        // Also of a run that has no directory: nobody will pick it up.
+        *code = code.worse(Code::of_result(&report));
+        if !lines {
+            results.push(report);
         }
-        ControlFlow::Continue(())
     });
     if lines {
         return;
     }
     results.sort_by(|a, b| (a.at_ms, &a.path).cmp(&(b.at_ms, &b.path)));
     answer.slots.extend(inspection.slots(session.as_deref()));
-    answer.leases.extend(store.locks.leases.iter().map(LeaseReport::new));
+    answer.leases.extend(inspection.leases(None));
     answer.summary.lock_litter += store.locks.litter;
 }
 

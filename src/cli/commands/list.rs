@@ -121,13 +121,7 @@ impl Rows<'_> {
 /// Answers.
 pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure> {
     let host = super::host(&args.common);
-    let paths = match args.targets.as_slice() {
-        [] => {
-            let hint = "name a store: runstore list PATH";
-            super::default_paths(&host, args.common.root.as_ref(), hint)?
-        }
-        named => named.to_vec(),
-    };
+    let paths = super::store_paths(&host, "list", &args.targets, &args.common)?;
     let limit = args.limit.unwrap_or(if args.all { usize::MAX } else { DEFAULT_LIMIT });
     let style = Style {
         filter: Filter { session: args.common.session.clone(), verdicts: Vec::new() },

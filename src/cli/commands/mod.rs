@@ -4,9 +4,11 @@
 mod acting;
 #[cfg(unix)]
 pub(crate) mod ask;
+pub(crate) mod check;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;
+pub(crate) mod held;
 pub(crate) mod inspect;
 #[cfg(unix)]
 pub(crate) mod launch;
@@ -65,6 +67,22 @@ pub(crate) fn default_paths(
             .hint(hint));
     }
     Ok(there)
+}
+
+/// The stores that a verb looks at: those that were named, else the default ones. `verb` is for the hint.
+pub(crate) fn store_paths(
+    host: &RealHost,
+    verb: &str,
+    named: &[PathBuf],
+    common: &CommonArgs,
+) -> Result<Vec<PathBuf>, Failure> {
+    match named {
+        [] => {
+            let hint = format!("name a store: runstore {verb} PATH");
+            default_paths(host, common.root.as_ref(), &hint)
+        }
+        named => Ok(named.to_vec()),
+    }
 }
 
 /// Says that a path which was opened holds nothing that could be a run.
