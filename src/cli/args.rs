@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Leases(HeldArgs),
     /// Results that were not delivered yet.
     Results(HeldArgs),
+    /// Free one slot or lease that is demonstrably over.
+    Release(ReleaseArgs),
     /// Where the stores of this user are.
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
@@ -92,6 +94,7 @@ impl Command {
                 common.format
             }
             Self::Check(a) => a.common.format,
+            Self::Release(a) => a.format,
             Self::Slots(a) | Self::Leases(a) | Self::Results(a) => a.common.format,
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
@@ -202,6 +205,33 @@ pub(crate) struct CheckArgs {
     /// How many slots a session may have: no file of a store tells it.
     #[arg(long, value_name = "N")]
     pub(crate) slots: Option<usize>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReleaseArgs {
+    /// The slot or lease: its path, or with --root its path below the store, as `slots` and `leases` show it.
+    #[arg(value_name = "PATH")]
+    pub(crate) target: PathBuf,
+    /// The store (temp root) that a relative path begins at.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) root: Option<PathBuf>,
+    /// Also free what no proof frees but this policy: abandoned, the slot of a run that failed, whose process
+    /// is gone and which has been silent for 20 minutes.
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub(crate) policy: Option<Policy>,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// What may be freed without a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Policy {
+    /// Slots of runs that were given up.
+    Abandoned,
 }
 
 #[derive(Debug, clap::Args)]

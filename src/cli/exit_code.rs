@@ -23,7 +23,6 @@ impl Code {
     /// A newer version, refused.
     pub(crate) const NEWER: Self = Self(6);
     /// Somebody else has it now.
-    #[cfg(unix)]
     pub(crate) const CONTENDED: Self = Self(7);
     /// The time was over first.
     pub(crate) const TIMED_OUT: Self = Self(7);

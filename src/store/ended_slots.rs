@@ -22,7 +22,7 @@ use super::host::WriteHost;
 use super::journal;
 use super::open::{Opened, Store};
 use super::slot::{self, Reconciled, SlotError};
-use super::snapshot::Depth;
+use super::snapshot::{Depth, Snapshot};
 
 /// Releases the slots of a session whose runs have ended by the rules. `temp_path` is the temp root, `runs` the
 /// runs root below it, `runs_path` its path; a slot of a run elsewhere is left alone.
@@ -53,17 +53,28 @@ pub fn release<H: WriteHost>(
     };
     let done = slot::reconcile(host, temp, session_id, judge)?;
     for (owner, _) in done.released.iter().filter(|(_, verdict)| verdict.by_policy) {
-        let Ok(run_dir) = host.open_dir_at(runs, owner.run_id.as_ref()) else { continue };
         let snapshot = store.snapshot(root, owner.run_id.as_ref(), None, Depth::Row);
-        let status = snapshot.as_ref().and_then(|snapshot| snapshot.evidence.status.value());
-        let last_ms =
-            status.and_then(|s| s.last_activity_ms.or(s.last_update_ms).or(s.ended_at_ms));
-        let now_ms = host.now_ms();
-        let age_ms = now_ms.saturating_sub(last_ms.unwrap_or(now_ms));
-        let limit_ms = times.abandoned_slot_ms.unwrap_or_default();
-        let line = slot::released_event(owner, now_ms, age_ms, limit_ms);
         // See the module's text.
-        let _ = journal::append(host, &run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES);
+        let _ = snapshot.map(|snapshot| tell(host, runs, &snapshot, owner));
     }
     Ok(done)
+}
+
+/// Tells a release by policy in the log of its run; the error is a sentence.
+pub(super) fn tell<H: WriteHost>(
+    host: &H,
+    runs: &H::Dir,
+    snapshot: &Snapshot,
+    owner: &SlotOwner,
+) -> Result<(), String> {
+    let run_dir = host.open_dir_at(runs, owner.run_id.as_ref()).map_err(|e| e.to_string())?;
+    let status = snapshot.evidence.status.value();
+    let last_ms = status.and_then(|s| s.last_activity_ms.or(s.last_update_ms).or(s.ended_at_ms));
+    let now_ms = host.now_ms();
+    let age_ms = now_ms.saturating_sub(last_ms.unwrap_or(now_ms));
+    let limit_ms = snapshot.evidence.times.abandoned_slot_ms.unwrap_or_default();
+    let line = slot::released_event(owner, now_ms, age_ms, limit_ms);
+    journal::append(host, &run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES)
+        .map(drop)
+        .map_err(|e| e.to_string())
 }

@@ -37,7 +37,7 @@
 //! | a line of a log | `journal` |
 //! | the run indexes | `markers` |
 //! | results | `publish`, `delivery` |
-//! | session leases, capacity slots; the slots of runs that have ended | `lease`, `slot`; `ended_slots` |
+//! | session leases, capacity slots; the slots of runs that have ended | `lease`, `slot`; `ended_slots`; one that is named: `release` |
 //! | candidate, proof and overlay | `proof`, `candidate` |
 //! | what launcher and runner say to each other | `message` |
 //! | who observes a run | `observer_record` |
@@ -84,6 +84,7 @@ pub mod process;
 pub mod proof;
 pub mod publish;
 mod read;
+pub mod release;
 pub mod reserve;
 pub mod results;
 pub mod retry;

@@ -609,18 +609,7 @@ pub fn reconcile<H: WriteHost>(
         if !judge(&owner).release {
             continue;
         }
-        let pool = pool_of(host, temp, session_id)?;
-        let name = slot_name(owner.slot);
-        let released = claim::under(host, &pool, &name, |slot| {
-            let (file, _) = expected(host, slot, &owner)?;
-            let verdict = judge(&file);
-            if !verdict.release {
-                return Ok(None);
-            }
-            let litter = lock_dir::discard(host, &pool, &name)?;
-            Ok(Some((verdict, litter)))
-        });
-        match released {
+        match release_judged(host, temp, &owner, &judge) {
             Ok(Some((verdict, litter))) => {
                 done.released.push((owner, verdict));
                 done.litter.extend(litter);
@@ -632,6 +621,30 @@ pub fn reconcile<H: WriteHost>(
     let look = |e| WriteError::of(host, temp, Step::Look, layout::CAPACITY_DIR, e);
     done.used = occupied(host, temp, session_id).map_err(look)?.len();
     Ok(done)
+}
+
+/// Releases one slot if `judge` says so under its claim: with which verdict, and why something is left under a
+/// private name, if so. `None` when it is not to be released.
+///
+/// # Errors
+/// [`SlotError`], as [`release`].
+pub(super) fn release_judged<H: WriteHost>(
+    host: &H,
+    temp: &H::Dir,
+    owner: &SlotOwner,
+    judge: impl Fn(&SlotOwner) -> SlotVerdict,
+) -> Result<Option<(SlotVerdict, Option<io::Error>)>, SlotError> {
+    let pool = pool_of(host, temp, &owner.owner_session_id)?;
+    let name = slot_name(owner.slot);
+    claim::under(host, &pool, &name, |slot| {
+        let (file, _) = expected(host, slot, owner)?;
+        let verdict = judge(&file);
+        if !verdict.release {
+            return Ok(None);
+        }
+        let litter = lock_dir::discard(host, &pool, &name)?;
+        Ok(Some((verdict, litter)))
+    })
 }
 
 /// The event that tells of a release by policy, as one line without its newline. It goes to the log of

@@ -24,6 +24,7 @@ mod nested;
 mod power_cut;
 mod proof;
 mod publish;
+mod release;
 mod reserve;
 mod retry;
 mod run;

@@ -33,6 +33,7 @@ mod permissions;
 mod place;
 mod race;
 mod read_only;
+mod release;
 mod reserve;
 mod resume;
 mod run_record;

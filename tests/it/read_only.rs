@@ -23,6 +23,9 @@ use testkit::tree;
 
 use crate::ask::{self, utf8};
 
+/// A slot of the store of everything.
+const SLOT: &str = "session-active-async-capacity/pool/slot-0";
+
 /// Every reading verb in every form, on one path.
 fn questions(path: &Path) -> Vec<Vec<String>> {
     let path = utf8(path);
@@ -41,6 +44,7 @@ fn questions(path: &Path) -> Vec<Vec<String>> {
         vec!["results", path, "--format", "jsonl"],
         vec!["check", path],
         vec!["check", path, "--strict", "--format", "json"],
+        vec!["release", SLOT, "--root", path, "--dry-run"],
         vec!["roots"],
         vec!["explain", "orphaned"],
     ];
