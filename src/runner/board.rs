@@ -16,7 +16,7 @@ use crate::protocol::candidate::Instance;
 use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::{self, Activity, StepAccount};
 use crate::protocol::written_status::{StatusPatch, StepGroup, groups_text};
-use crate::protocol::{RunMode, RunState, StepState};
+use crate::protocol::{RunMode, RunState, StepState, written};
 
 /// Why a run ends before its work does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(super) struct Board {
     pub(super) appends: Option<u32>,
     /// The activity of the step that told of it last.
     pub(super) activity: Activity,
+    /// The session file, once it is there.
+    pub(super) session_file: Option<String>,
 }
 
 impl Board {
@@ -68,6 +70,7 @@ impl Board {
             moved: false,
             appends: None,
             activity: Activity::default(),
+            session_file: None,
         }
     }
 
@@ -117,6 +120,10 @@ impl Board {
             .member("steps", written_run::steps(&self.accounts, run_id, instance_id));
         for (key, text) in self.activity.members() {
             patch = patch.member(key, text);
+        }
+        // A file that is named and not there would keep others from what the descriptor names.
+        if let Some(file) = &self.session_file {
+            patch = patch.member("sessionFile", written::string(file));
         }
         if let Some(appends) = self.appends {
             patch = patch.member("pendingAppends", appends.to_string());

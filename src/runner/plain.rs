@@ -141,14 +141,14 @@ impl<'a, H: WriteHost> Session<'a, H> {
 }
 
 impl<H: WriteHost> Remainder for Session<'_, H> {
-    fn path(&self) -> &str {
-        &self.path
+    fn resumed(&self) -> Option<&str> {
+        self.is_revival.then_some(&*self.path)
     }
 
-    fn leave(&self, done: &[bool], is_paused: bool) -> Result<(), String> {
+    fn leave(&self, done: &[bool], is_paused: bool) -> Result<Option<&str>, String> {
         // Nobody resumes a run that was not paused; one that resumes another says what it has done of it.
         if !is_paused && !self.is_revival {
-            return Ok(());
+            return Ok(None);
         }
         let text = CommandSession {
             run_id: self.config.run_id().to_string(),
@@ -174,7 +174,7 @@ impl<H: WriteHost> Remainder for Session<'_, H> {
         let options = Options::new(Durability::Durable);
         let text = format!("{}\n", text.line());
         atomic::replace(self.host, &dir, name, text.as_bytes(), &options)
-            .map(drop)
+            .map(|_| Some(&*self.path))
             .map_err(|e| failed(with_causes(&e)))
     }
 }

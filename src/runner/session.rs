@@ -165,7 +165,10 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
         let own = || format!("{}.json", job.place.run_id.as_str());
         let session = Self {
             job,
-            board: Board::new(work.mode, work.agents, work.groups, now_ms),
+            board: Board {
+                session_file: work.session_file.map(str::to_owned),
+                ..Board::new(work.mode, work.agents, work.groups, now_ms)
+            },
             deadline_at_ms: work.deadline_at_ms,
             result_file: work.result_file.map_or_else(own, str::to_owned),
             news,
@@ -183,10 +186,6 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             .member("mode", mode.clone())
             .member("cwd", written::string(job.cwd))
             .member("outputFile", written::string(&log_name(0)));
-        let patch = match work.session_file {
-            Some(file) => patch.member("sessionFile", written::string(file)),
-            None => patch,
-        };
         let patch = match news {
             Some(_) => patch.member("isNested", "true".to_owned()),
             None => patch,
@@ -364,6 +363,13 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
         let activity = Activity { at_ms: activity.at_ms.or(Some(now_ms)), ..activity.clone() };
         self.board.accounts[step].activity = activity.clone();
         self.board.activity = activity;
+        self.is_ahead = true;
+    }
+
+    /// Names the session file of the run, which is there. It is in the status with the next change.
+    /// Spec: RS-STEP-10.
+    pub fn name_session(&mut self, file: &str) {
+        self.board.session_file = Some(file.to_owned());
         self.is_ahead = true;
     }
 

@@ -77,14 +77,15 @@ pub fn run<H: ProcessHost>(job: &Job<'_, H>, plan: &Plan) -> Result<Finished, Ru
 
 /// Where a run leaves what is left of it, for one that resumes it.
 pub trait Remainder {
-    /// The session file, absolute.
-    fn path(&self) -> &str;
+    /// The session file that is there from the beginning, absolute: that of the run that is resumed.
+    fn resumed(&self) -> Option<&str>;
 
-    /// Leaves it. `done` tells of each step whether it has ended well; `is_paused` whether the run is.
+    /// Leaves it, and says in which file, if it is one that is to be resumed. `done` tells of each step whether
+    /// it has ended well; `is_paused` whether the run is.
     ///
     /// # Errors
     /// Why it could not be left, as one sentence.
-    fn leave(&self, done: &[bool], is_paused: bool) -> Result<(), String>;
+    fn leave(&self, done: &[bool], is_paused: bool) -> Result<Option<&str>, String>;
 }
 
 /// The same for a run whose places are open ([`Session::begin_at`]), and that may be resumed.
@@ -111,7 +112,7 @@ fn execute<'j, 'b, H: ProcessHost>(
     let agents: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
     let work = Work {
         deadline_at_ms: plan.deadline_at_ms,
-        session_file: remainder.map(Remainder::path),
+        session_file: remainder.and_then(Remainder::resumed),
         ..Work::new(plan.mode(), &agents)
     };
     let kind = InstanceKind::writer_of(discover::family_of_run(job.host, Path::new(job.async_dir)));
@@ -135,7 +136,10 @@ fn execute<'j, 'b, H: ProcessHost>(
     let done: Vec<_> =
         (0..agents.len()).map(|step| session.step(step) == Some(StepState::Complete)).collect();
     let is_paused = session.is_cut() == Some(&Cut::Interrupted);
-    let left = remainder.map_or(Ok(()), |remainder| remainder.leave(&done, is_paused));
+    let left = remainder.map_or(Ok(None), |remainder| remainder.leave(&done, is_paused));
+    if let Ok(Some(file)) = left {
+        session.name_session(file);
+    }
     let mut finished = session.finish()?;
     finished.problems.extend(left.err());
     Ok(finished)

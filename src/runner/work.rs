@@ -27,8 +27,8 @@ pub struct Work<'a> {
     /// The name of the result in its directory, if it is not that of the run.
     /// Spec: RS-RESULT-40.
     pub result_file: Option<&'a str>,
-    /// The session file of the run, absolute, whether it is there yet or not: a paused run can be resumed
-    /// as long as it is.
+    /// The session file of the run, absolute, if it is there already; one that is made later is named by
+    /// [`Session::name_session`](super::session::Session::name_session).
     /// Spec: RS-STEP-10.
     pub session_file: Option<&'a str>,
 }

@@ -110,6 +110,8 @@ fn a_run_that_is_not_paused_is_not_resumed_and_says_why() {
     let root = Root::new();
     assert_eq!(root.run(&["--", "true"]).code, 0);
     let finished = root.settled();
+    let status = read(&Path::new(finished["path"].as_str().expect("a path")).join("status.json"));
+    assert_eq!(status["sessionFile"], Value::Null, "a file that is not there is not named");
     let refused = resume(&root, finished["runId"].as_str().expect("an id"));
     assert_eq!(refused.code, 1, "{}", refused.errors());
     assert!(
