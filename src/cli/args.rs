@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Results(HeldArgs),
     /// Free one slot or lease that is demonstrably over.
     Release(ReleaseArgs),
+    /// Remove runs that nobody can want any more; without --apply say which, and why the rest stays.
+    Prune(PruneArgs),
     /// Where the stores of this user are.
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
@@ -95,6 +97,7 @@ impl Command {
             }
             Self::Check(a) => a.common.format,
             Self::Release(a) => a.format,
+            Self::Prune(a) => a.common.format,
             Self::Slots(a) | Self::Leases(a) | Self::Results(a) => a.common.format,
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
@@ -225,6 +228,24 @@ pub(crate) struct ReleaseArgs {
     /// Form of the answer.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PruneArgs {
+    /// Stores. Without any: the default stores of this user.
+    #[arg(value_name = "PATH")]
+    pub(crate) targets: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// Only what has not changed for so long, for example 30d or 12h.
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = humantime::parse_duration)]
+    pub(crate) older_than: std::time::Duration,
+    /// Keep the runs that ended last, so many of them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) keep_last: usize,
+    /// Remove them.
+    #[arg(long)]
+    pub(crate) apply: bool,
 }
 
 /// What may be freed without a proof.

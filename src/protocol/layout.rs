@@ -32,6 +32,8 @@ pub const SUPERVISOR_CHANNELS_DIR: &str = "supervisor-channels";
 pub const RETENTION_LOCK_DIR: &str = ".async-retention.lock";
 /// What a reclaimed retention lock is renamed to, with a token appended.
 pub const RETENTION_LOCK_STALE_PREFIX: &str = ".async-retention.lock.stale-";
+/// What the name of a retention lock in the making starts with; a token follows. Only we write it.
+pub const RETENTION_LOCK_CANDIDATE_PREFIX: &str = ".async-retention.lock.candidate-";
 /// The retention scan position.
 pub const RETENTION_CURSOR: &str = ".async-retention-cursor.json";
 /// The retention log.
@@ -53,6 +55,8 @@ pub const TERMINAL_INDEX: &str = ".terminal-runs";
 pub const DELETING_RUN_PREFIX: &str = ".deleting-run-";
 /// Everything that this implementation keeps for itself lives under this name.
 pub const OWN_DIR: &str = ".runstore";
+/// Inside [`OWN_DIR`] of a temp root: notes of removals under way, `<uuid>.json`. Spec: RS-RET-10.
+pub const PRUNE_DIR: &str = "prune";
 /// Inside [`OWN_DIR`] of a runs root: what the name of an advisory lock file starts with; a digit and
 /// [`LOCK_SUFFIX`] follow.
 pub const LOCK_PREFIX: &str = "rmw-";

@@ -77,6 +77,8 @@ pub const STARTUP_STAGE_MS: i64 = 30_000;
 pub const SETTLING_MS: i64 = 60_000;
 /// Silence after which confidence drops; never a verdict by itself.
 pub const STALE_ALIVE_MS: i64 = 86_400_000;
+/// Deepest nesting of directories in a run directory that is measured or removed.
+pub const TREE_DEPTH: u32 = 64;
 /// Age from which an unfinished replacement or a claim is left over: no writer takes so long.
 pub const LEFTOVER_MS: i64 = 3_600_000;
 /// Age from which a marker of a terminal run is stale even without a proof (facts X-8).

@@ -41,6 +41,7 @@ pub mod reconcile;
 pub mod recovery;
 pub mod replay;
 pub mod result;
+pub mod retention;
 mod scan;
 pub mod segment;
 pub mod slot;

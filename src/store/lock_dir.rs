@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
 
-use crate::protocol::layout;
+use crate::protocol::{layout, limits};
 
 use super::atomic::{FILE_MODE, Step, WriteError, overrule_umask, write_all};
 use super::directory;
@@ -98,6 +98,15 @@ pub(super) fn discard<H: WriteHost>(
 /// Removes a directory and what is in it, following no link. A name that is not there is fine.
 pub(super) fn remove_tree<H: WriteHost>(host: &H, parent: &H::Dir, name: &str) -> io::Result<()> {
     remove_below(host, parent, name.as_ref(), MAX_DEPTH)
+}
+
+/// The same of a directory that somebody filled as he liked.
+pub(super) fn remove_deep_tree<H: WriteHost>(
+    host: &H,
+    parent: &H::Dir,
+    name: &str,
+) -> io::Result<()> {
+    remove_below(host, parent, name.as_ref(), limits::TREE_DEPTH)
 }
 
 fn remove_below<H: WriteHost>(

@@ -41,6 +41,7 @@
 //! | candidate, proof and overlay | `proof`, `candidate` |
 //! | what launcher and runner say to each other | `message` |
 //! | who observes a run | `observer_record` |
+//! | runs that are removed, and the lock of whoever removes | `prune`, `retention` |
 //! | requests to a live runner; the same, taken up | `ask`; `inbox` |
 //!
 //! `process` is what a launcher asks of whoever starts processes, and the plain answer: children of its own.
@@ -82,11 +83,13 @@ pub mod observer_record;
 mod open;
 pub mod process;
 pub mod proof;
+pub mod prune;
 pub mod publish;
 mod read;
 pub mod release;
 pub mod reserve;
 pub mod results;
+mod retention;
 pub mod retry;
 pub mod routes;
 pub mod run;

@@ -380,5 +380,6 @@ fn is_of_temp_root(name: &str) -> bool {
         || layout::fallback_pid(name, layout::RESULTS_DIR).is_some()
         || layout::runner_config_run_id(name).is_some()
         || name.starts_with(layout::RETENTION_LOCK_STALE_PREFIX)
+        || name.starts_with(layout::RETENTION_LOCK_CANDIDATE_PREFIX)
         || name.starts_with("orca-progress")
 }

@@ -23,6 +23,7 @@ mod markers;
 mod nested;
 mod power_cut;
 mod proof;
+mod prune;
 mod publish;
 mod release;
 mod reserve;

@@ -20,7 +20,7 @@ use testkit::fault::Exploration;
 
 use crate::{
     advisory, ask, atomic, deferred, directory, ending, held_session, journal, launch, lease,
-    markers, nested, proof, publish, release, reserve, run, runner, sidecar, slot, startup,
+    markers, nested, proof, prune, publish, release, reserve, run, runner, sidecar, slot, startup,
 };
 
 thread_local! {
@@ -88,6 +88,8 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         directory::a_directory_that_is_not_flushed_is_caught,
         deferred::what_waits_is_lost_in_a_crash_and_nothing_else,
         deferred::a_terminal_record_out_of_the_reserve_is_whole_after_every_crash,
+        prune::every_crash_of_a_removal_leaves_a_run_that_is_whole_gone_or_found_again,
+        prune::a_note_that_is_lost_or_goes_too_early_is_caught,
         release::every_crash_of_freeing_a_slot_leaves_it_with_its_owner_or_free,
         release::every_crash_of_freeing_a_lease_leaves_it_stale_or_free,
         reserve::a_reserve_is_whole_absent_or_made_whole_after_every_crash,

@@ -31,6 +31,7 @@ mod nested;
 mod peer_runs;
 mod permissions;
 mod place;
+mod prune;
 mod race;
 mod read_only;
 mod release;

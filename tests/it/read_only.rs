@@ -45,6 +45,7 @@ fn questions(path: &Path) -> Vec<Vec<String>> {
         vec!["check", path],
         vec!["check", path, "--strict", "--format", "json"],
         vec!["release", SLOT, "--root", path, "--dry-run"],
+        vec!["prune", path, "--older-than", "0s"],
         vec!["roots"],
         vec!["explain", "orphaned"],
     ];

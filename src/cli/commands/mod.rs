@@ -15,6 +15,7 @@ pub(crate) mod launch;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod one_run;
+pub(crate) mod prune;
 pub(crate) mod release;
 #[cfg(unix)]
 pub(crate) mod resume;
