@@ -28,6 +28,7 @@ pub mod inspect;
 pub mod launcher;
 pub mod observer;
 pub mod protocol;
+pub mod recover;
 pub mod runner;
 pub mod store;
 pub mod wait;

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     /// Remove runs that nobody can want any more; without --apply say which, and why the rest stays.
     Prune(PruneArgs),
+    /// Give runs whose runner is gone a truthful end; without --apply say what would be done, and what not.
+    Recover(RecoverArgs),
     /// Where the stores of this user are.
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
@@ -98,6 +100,12 @@ impl Command {
             Self::Check(a) => a.common.format,
             Self::Release(a) => a.format,
             Self::Prune(a) => a.common.format,
+            Self::Recover(a) => match &a.command {
+                Some(RecoverCommand::Undo { format, .. } | RecoverCommand::Log { format, .. }) => {
+                    *format
+                }
+                None => a.common.format,
+            },
             Self::Slots(a) | Self::Leases(a) | Self::Results(a) => a.common.format,
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
@@ -246,6 +254,62 @@ pub(crate) struct PruneArgs {
     /// Remove them.
     #[arg(long)]
     pub(crate) apply: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct RecoverArgs {
+    /// Stores, runs roots or run directories. Without any: the default stores of this user.
+    #[arg(value_name = "PATH")]
+    pub(crate) targets: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// Say what would be done, and do nothing. This is the default.
+    #[arg(long, conflicts_with_all = ["apply", "from"])]
+    pub(crate) plan: bool,
+    /// Carry it out.
+    #[arg(long)]
+    pub(crate) apply: bool,
+    /// Carry out a plan that was saved as JSON, as far as everything it relies on is as it was.
+    #[arg(long, value_name = "FILE", conflicts_with = "targets")]
+    pub(crate) from: Option<PathBuf>,
+    /// Only these actions or runs.
+    #[arg(long, value_name = "ID,...", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Also do what this file allows: a JSON object with version 1 and any of graceMs, abandonedSlots,
+    /// closeQueued, setAsideCorrupt.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// How long a run must have been quiet [default: 5000].
+    #[arg(long, value_name = "MS", help_heading = "Times (milliseconds)",
+          value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) grace_ms: Option<i64>,
+    #[command(subcommand)]
+    pub(crate) command: Option<RecoverCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecoverCommand {
+    /// Take the last apply back, or the one that is named.
+    Undo {
+        /// The id of the apply, as `log` shows it.
+        id: Option<String>,
+        /// The store.
+        #[arg(long, value_name = "PATH")]
+        root: Option<PathBuf>,
+        /// Form of the answer.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Show what was applied.
+    Log {
+        /// The store.
+        #[arg(long, value_name = "PATH")]
+        root: Option<PathBuf>,
+        /// Form of the answer.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
 }
 
 /// What may be freed without a proof.

@@ -351,6 +351,26 @@ pub fn object_text(members: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
     out
 }
 
+/// An array with some elements replaced, and what stands between them as it was.
+pub(crate) fn spliced(
+    array: Raw<'_>,
+    elements: &[Raw<'_>],
+    new: impl Fn(usize) -> Option<String>,
+) -> String {
+    let source = array.text();
+    let base = source.as_ptr() as usize;
+    let mut out = String::with_capacity(source.len() + 256 * elements.len());
+    let mut copied = 0;
+    for (at, element) in elements.iter().enumerate() {
+        let start = element.text().as_ptr() as usize - base;
+        out.push_str(&source[copied..start]);
+        out.push_str(new(at).as_deref().unwrap_or(element.text()));
+        copied = start + element.text().len();
+    }
+    out.push_str(&source[copied..]);
+    out
+}
+
 /// The JSON text of a string.
 pub fn string_text(text: &str) -> String {
     serde_json::to_string(text).expect("a string always serializes")

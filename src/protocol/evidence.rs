@@ -287,7 +287,7 @@ pub struct RunEvidence {
     pub marker: MarkerFacts,
     /// Slots held for the run.
     pub slots: Vec<SlotFact>,
-    /// Who is in charge of it; asked only where slots are held.
+    /// Who is in charge of it; asked only where slots are held, or the runner of an active run is gone.
     pub keepers: Keepers,
     /// Leases held for the run.
     pub leases: Vec<LeaseFact>,

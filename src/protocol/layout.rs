@@ -57,6 +57,10 @@ pub const DELETING_RUN_PREFIX: &str = ".deleting-run-";
 pub const OWN_DIR: &str = ".runstore";
 /// Inside [`OWN_DIR`] of a temp root: notes of removals under way, `<uuid>.json`. Spec: RS-RET-10.
 pub const PRUNE_DIR: &str = "prune";
+/// Inside [`OWN_DIR`] of a root: one directory for each apply of a recovery. Spec: RS-REC-25.
+pub const RECOVERY_DIR: &str = "recovery";
+/// Inside [`OWN_DIR`] of a root: locked by the recoverer that is at work. Spec: RS-REC-23.
+pub const RECOVERY_LOCK: &str = "recovery.lock";
 /// Inside [`OWN_DIR`] of a runs root: what the name of an advisory lock file starts with; a digit and
 /// [`LOCK_SUFFIX`] follow.
 pub const LOCK_PREFIX: &str = "rmw-";

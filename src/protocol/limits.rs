@@ -147,6 +147,10 @@ pub const LIST_DIRECTORIES: usize = 1_000;
 
 /// How long a replacement may take before its temp file counts as left over, its retries included.
 pub const REPLACEMENT_MS: i64 = 10_000;
+/// How long a run must have been quiet before a recoverer does anything about it, in ms. Facts Z-35.
+pub const RECOVERY_GRACE_MS: i64 = 5_000;
+/// Age from which an unfinished replacement of a dead writer is litter, in ms. Facts Z-3.
+pub const LITTER_AGE_MS: i64 = 3_600_000;
 
 /// How often a runner looks into its inbox (facts C-4): often enough for a person, and cheap. It is a look
 /// because a user has few watches, and the end of a step wakes it anyway.

@@ -39,6 +39,7 @@ pub mod proof;
 mod raw;
 pub mod reconcile;
 pub mod recovery;
+pub mod repair;
 pub mod replay;
 pub mod result;
 pub mod retention;

@@ -60,6 +60,8 @@ pub enum Target {
     Known(u32),
     /// It must not exist; a replace fails when it does.
     New,
+    /// It gets the mode that it once had, with the content that it once had.
+    Restored(u32),
 }
 
 /// How a file is replaced.
@@ -315,6 +317,8 @@ fn wanted_mode<H: WriteHost>(
     match target {
         Target::Known(mode) => Ok((mode & FILE_MODE, true)),
         Target::New => Ok((FILE_MODE, false)),
+        // What is put back is put back as it was. Whether a file is there makes no difference to a mode.
+        Target::Restored(mode) => Ok((mode & 0o777, true)),
         Target::Unknown => match host.stat_at(dir, name.as_ref()) {
             Ok(stat) if stat.kind == FileKind::Regular => Ok((stat.mode & FILE_MODE, true)),
             Ok(stat) => Err(io::Error::new(

@@ -8,10 +8,11 @@
 use std::io;
 
 use crate::protocol::candidate::Candidate;
+use crate::protocol::document::spliced;
 use crate::protocol::error::with_causes;
 use crate::protocol::finalize::{self, StepSeen};
 use crate::protocol::proof::{Proof, ProofState};
-use crate::protocol::{Document, Raw, layout, limits, written};
+use crate::protocol::{Document, layout, limits, written};
 
 use super::atomic::{Durability, Options};
 use super::host::{Host, Part, WriteHost};
@@ -63,25 +64,6 @@ fn overlay<H: WriteHost>(
     proof_text: &str,
     candidate: Option<&Candidate>,
 ) -> Result<(), String> {
-    let decide = |status: &Document<'_>| {
-        let theirs = text(status, "runId").filter(|id| id != place.run_id.as_str());
-        if let Some(theirs) = theirs {
-            return Decision::Refuse(format!("it belongs to run {theirs}"));
-        }
-        let there = status.get("processTerminal").map(Proof::read_raw);
-        if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
-            return Decision::Keep;
-        }
-        let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
-        match step_texts(host, status, proof, candidate) {
-            Ok(steps) => members.extend(steps.map(|steps| ("steps", steps))),
-            // An overlay that is there is not made again, so a wrong one would stay.
-            Err(e) => {
-                return Decision::Refuse(format!("a session: {}", super::read::plain(&e)));
-            }
-        }
-        Decision::Patch(members)
-    };
     let patched = sidecar::patch_at(
         host,
         place.run_dir,
@@ -90,9 +72,36 @@ fn overlay<H: WriteHost>(
         &Options::new(Durability::Durable),
         // One unflushed replace would undo the runner's durable terminal status.
         Some(run::LEVEL),
-        |status| Ok(decide(status)),
+        |status| Ok(members(host, status, place.run_id.as_str(), proof, (proof_text, candidate))),
     );
     patched.map(drop).map_err(|e| with_causes(&e))
+}
+
+/// What a status gets from a proof. Facts P-20.
+pub(crate) fn members<H: Host>(
+    host: &H,
+    status: &Document<'_>,
+    run_id: &str,
+    proof: &Proof,
+    (proof_text, candidate): (&str, Option<&Candidate>),
+) -> Decision {
+    let theirs = text(status, "runId").filter(|id| id != run_id);
+    if let Some(theirs) = theirs {
+        return Decision::Refuse(format!("it belongs to run {theirs}"));
+    }
+    let there = status.get("processTerminal").map(Proof::read_raw);
+    if there.is_some_and(|there| there.as_ref() == Ok(proof)) {
+        return Decision::Keep;
+    }
+    let mut members = vec![("processTerminal", written::indented(proof_text, 2))];
+    match step_texts(host, status, proof, candidate) {
+        Ok(steps) => members.extend(steps.map(|steps| ("steps", steps))),
+        // An overlay that is there is not made again, so a wrong one would stay.
+        Err(e) => {
+            return Decision::Refuse(format!("a session: {}", super::read::plain(&e)));
+        }
+    }
+    Decision::Patch(members)
 }
 
 /// The text of `steps` with each step's overlay in it, every other byte as it was. `None` when there
@@ -126,20 +135,18 @@ fn step_texts<H: Host>(
     })))
 }
 
-/// An array with some elements replaced, and what stands between them as it was.
-fn spliced(array: Raw<'_>, elements: &[Raw<'_>], new: impl Fn(usize) -> Option<String>) -> String {
-    let source = array.text();
-    let base = source.as_ptr() as usize;
-    let mut out = String::with_capacity(source.len() + 256 * elements.len());
-    let mut copied = 0;
-    for (at, element) in elements.iter().enumerate() {
-        let start = element.text().as_ptr() as usize - base;
-        out.push_str(&source[copied..start]);
-        out.push_str(new(at).as_deref().unwrap_or(element.text()));
-        copied = start + element.text().len();
-    }
-    out.push_str(&source[copied..]);
-    out
+/// Whether the log tells of the proof, as far as its end is looked at.
+pub(crate) fn is_told<H: Host>(host: &H, run_dir: &H::Dir, run_id: &str) -> bool {
+    let part = Part::Tail(limits::EVENTS_TAIL_BYTES);
+    let read = host.read_at(run_dir, layout::EVENTS.as_ref(), part);
+    read.is_ok_and(|read| {
+        read.bytes.split(|b| *b == b'\n').any(|line| {
+            Document::from_bytes(line).is_ok_and(|event| {
+                text(&event, "type").as_deref() == Some("subagent.run.process_terminal")
+                    && text(&event, "runId").as_deref() == Some(run_id)
+            })
+        })
+    })
 }
 
 /// Step 6.
@@ -149,17 +156,8 @@ fn event<H: WriteHost>(
     proof_text: &str,
 ) -> Result<(), String> {
     let run_id = place.run_id.as_str();
-    let part = Part::Tail(limits::EVENTS_TAIL_BYTES);
-    if let Ok(read) = host.read_at(place.run_dir, layout::EVENTS.as_ref(), part) {
-        let known = read.bytes.split(|b| *b == b'\n').any(|line| {
-            Document::from_bytes(line).is_ok_and(|event| {
-                text(&event, "type").as_deref() == Some("subagent.run.process_terminal")
-                    && text(&event, "runId").as_deref() == Some(run_id)
-            })
-        });
-        if known {
-            return Ok(());
-        }
+    if is_told(host, place.run_dir, run_id) {
+        return Ok(());
     }
     let line = written::proof_event(run_id, host.now_ms(), proof_text);
     journal::append(host, place.run_dir, layout::EVENTS, &line, limits::EVENTS_MAX_BYTES)

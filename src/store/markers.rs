@@ -320,6 +320,38 @@ impl Source {
     }
 }
 
+/// A terminal marker: where it lies below the terminal index, and what it says.
+#[derive(Debug)]
+pub(crate) struct TerminalFile {
+    /// The directory of its session.
+    pub(crate) segment: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its text.
+    pub(crate) text: String,
+}
+
+impl Source {
+    fn file(&self, run: &RunId) -> Option<TerminalFile> {
+        let (session, session_text) = self.session.as_ref()?;
+        let text = object_text(&[
+            ("version", "1"),
+            ("runId", &string_text(run.as_str())),
+            ("sessionId", session_text),
+            ("endedAt", &self.ended_at.1),
+        ]);
+        let name = terminal_marker_name(self.ended_at.0, &run.as_str().into());
+        Some(TerminalFile { segment: segment::encode(session, limits::NAME_MAX_BYTES), name, text })
+    }
+}
+
+/// The terminal marker that belongs to a status; `None` when none does.
+pub(crate) fn terminal_file(status: &Document<'_>, run: &RunId) -> Option<TerminalFile> {
+    let source = Source::read(status, run).ok()?;
+    let is_due = source.state.known().is_some_and(RunState::is_terminal);
+    if is_due && !source.names_another_run { source.file(run) } else { None }
+}
+
 /// Writes the terminal marker of a run, if its status says the state that the caller believes.
 ///
 /// # Errors
@@ -349,18 +381,10 @@ pub fn write_terminal<H: WriteHost>(
     if source.names_another_run {
         return Ok(Terminal::OtherRun);
     }
-    let Some((session, session_text)) = source.session else {
+    let Some(TerminalFile { segment, name, text }) = source.file(run) else {
         return Ok(Terminal::NoSession);
     };
-    let segment = segment::encode(&session, limits::NAME_MAX_BYTES);
     let dir = directory::create_path(host, runs, &[layout::TERMINAL_INDEX, &segment], retry)?;
-    let name = terminal_marker_name(source.ended_at.0, &run.as_str().into());
-    let text = object_text(&[
-        ("version", "1"),
-        ("runId", &string_text(run.as_str())),
-        ("sessionId", &session_text),
-        ("endedAt", &source.ended_at.1),
-    ]);
     let place = format!("{segment}/{name}");
     let options = Options::new(Durability::Durable).retry(*retry);
     atomic::replace(host, &dir, &name, text.as_bytes(), &options)

@@ -59,7 +59,7 @@ pub mod budget;
 pub mod candidate;
 mod children;
 mod claim;
-mod consequences;
+pub(crate) mod consequences;
 mod control;
 pub mod deferred;
 pub mod delivery;

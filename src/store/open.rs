@@ -394,6 +394,20 @@ impl<'h, H: Host> Store<'h, H> {
         self.host
     }
 
+    /// The path of the results root of a runs root, below the store; `None` where no store is around it.
+    pub(crate) fn results_label(&self, runs: &RunsRoot<H>) -> Option<String> {
+        self.temp_dir.as_ref()?;
+        if let Some(root_run) = &runs.nested_under {
+            return Some(format!("{}/{}/{root_run}", layout::RESULTS_DIR, layout::NESTED_RESULTS));
+        }
+        // A process that fell back to a sibling fell back with both.
+        let pid =
+            runs.split.as_deref().and_then(|name| layout::fallback_pid(name, layout::RUNS_DIR));
+        let beside = pid.map(|pid| format!("{}-{pid}", layout::RESULTS_DIR));
+        let is_there = |label: &String| self.results_roots.iter().any(|r| r.place().1 == label);
+        Some(beside.filter(is_there).unwrap_or_else(|| layout::RESULTS_DIR.to_owned()))
+    }
+
     /// Runs that the tool-call indexes of the results name for a tool call, and whether a payload
     /// confirms it. An unconfirmed one needs the run's own status.
     pub fn result_tool_call_runs(&self, tool_call: &str) -> Vec<(String, bool)> {

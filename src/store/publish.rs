@@ -216,6 +216,37 @@ pub fn publish<H: WriteHost>(
     Ok(Published { place, problems })
 }
 
+/// Where the files of a publication lie, below the results root.
+#[derive(Debug)]
+pub(crate) struct ResultFiles {
+    /// The pending payload.
+    pub(crate) pending: String,
+    /// The public one.
+    pub(crate) public: String,
+    /// The index entries, that of the session first.
+    pub(crate) entries: Vec<String>,
+    /// The text of each of them.
+    pub(crate) entry: String,
+}
+
+/// Where the files of a publication lie, in the order of its steps, without those for a mission.
+///
+/// # Errors
+/// [`PublishError`], as [`publish`] before it writes anything.
+pub(crate) fn files(file: &str, payload: &str, now_ms: i64) -> Result<ResultFiles, PublishError> {
+    let doc = document(file, payload)?;
+    let payload = Payload::read(file, &doc)?;
+    let ResultNames { file, entry: name, session } = &payload.names;
+    let index = |path: &[&str]| format!("{}/{}/{name}", layout::RESULT_INDEX, path.join("/"));
+    let mut entries = vec![index(&[layout::INDEX_SESSIONS, session]), index(&[layout::INDEX_RUNS])];
+    if let Some(tool_call) = &payload.tool_call {
+        let segment = segment::encode(tool_call, limits::NAME_MAX_BYTES);
+        entries.push(index(&[layout::INDEX_TOOL_CALLS, &segment]));
+    }
+    let pending = format!("{}/{session}/{name}", layout::RESULT_PENDING);
+    Ok(ResultFiles { pending, public: file.clone(), entries, entry: payload.entry(now_ms) })
+}
+
 fn document<'a>(file: &str, text: &'a str) -> Result<Document<'a>, PublishError> {
     Document::parse(text).map_err(|e| PublishError::NotADocument(file.to_owned(), e))
 }

@@ -208,7 +208,7 @@ pub fn acquire<H: WriteHost>(
             continue;
         }
         let owner = new_owner(host, request, number);
-        if put_in_place(host, &pool, &owner)? {
+        if put_in_place(host, &pool, &owner, &written::slot_owner(&owner))? {
             return Ok(Some(HeldSlot { owner, previous: None }));
         }
     }
@@ -221,10 +221,11 @@ fn put_in_place<H: WriteHost>(
     host: &H,
     pool: &H::Dir,
     owner: &SlotOwner,
+    text: &str,
 ) -> Result<bool, SlotError> {
     let name = slot_name(owner.slot);
     let private = format!(".{name}.candidate-{}", owner.reservation_token);
-    lock_dir::build(host, pool, &private, &written::slot_owner(owner))?;
+    lock_dir::build(host, pool, &private, text)?;
     let (moved, attempts) = RetryPolicy::default()
         .run(host, || host.rename_new(pool, private.as_ref(), pool, name.as_ref()));
     if let Err(e) = moved {
@@ -341,6 +342,22 @@ pub fn release<H: WriteHost>(
         expected(host, slot, owner)?;
         Ok(lock_dir::discard(host, &pool, &name)?)
     })
+}
+
+/// Puts a slot back that was released, with the text of its record, if its number is still free.
+/// Spec: RS-REC-24.
+///
+/// # Errors
+/// [`SlotError`]; nothing is reserved then.
+pub(crate) fn put_back<H: WriteHost>(
+    host: &H,
+    temp: &H::Dir,
+    owner: &SlotOwner,
+    text: &str,
+) -> Result<(), SlotError> {
+    let pool = pool(host, temp, &owner.owner_session_id)?;
+    let is_back = put_in_place(host, &pool, owner, text)?;
+    if is_back { Ok(()) } else { Err(SlotError::Changed("its number is taken by another run")) }
 }
 
 /// Releases the slot that a run holds for this runner, whose end was observed. `false` when the run holds

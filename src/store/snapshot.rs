@@ -147,7 +147,7 @@ impl<H: Host> Store<'_, H> {
                 self.add_lives(&mut e);
             }
         }
-        if !e.slots.is_empty() {
+        if !e.slots.is_empty() || says_it_goes_on(&e) && e.life.word.is_gone() {
             e.keepers = keepers::of(self.host, &dir, &e.run_id);
         }
         self.add_children(runs, &mut e);

@@ -34,6 +34,7 @@ mod place;
 mod prune;
 mod race;
 mod read_only;
+mod recover;
 mod release;
 mod reserve;
 mod resume;

@@ -16,6 +16,8 @@ pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod one_run;
 pub(crate) mod prune;
+pub(crate) mod recover;
+mod recover_log;
 pub(crate) mod release;
 #[cfg(unix)]
 pub(crate) mod resume;

@@ -1,0 +1,509 @@
+//! `runstore recover`: runs whose runner is gone get a truthful end.
+//!
+//! Theory of operation. The plan is the default and writes nothing; `--apply` has the library make it anew under
+//! the recovery lock and carry it out. A plan that was saved as JSON is carried out with `--from`: an action
+//! goes ahead only if the rules still ask for it and everything that it relied on is as it was.
+//! Spec: RS-REC-18, RS-REC-29 to RS-REC-31.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use runstore::protocol::Document;
+use runstore::protocol::error::with_causes;
+use runstore::protocol::evidence::Times;
+use runstore::recover::{
+    self, Action, Applied, ApplyError, LeftOver, Plan, Policy, Refusal, Requirement, Scope, Wanted,
+};
+use runstore::store::host::{Part, ReadError};
+use runstore::store::{Host as _, Opened, RealHost};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::args::{Format, RecoverArgs, RecoverCommand};
+use crate::cli::exit_code::Code;
+use crate::cli::output::{Failure, Output};
+use crate::cli::render::escape;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ActionText<'a> {
+    id: &'a str,
+    run_id: &'a str,
+    path: String,
+    root: String,
+    action: String,
+    why: &'a str,
+    evidence: &'a [String],
+    writes: Vec<String>,
+    requires: &'a [Requirement],
+    safe: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RefusalText<'a> {
+    run_id: &'a str,
+    path: String,
+    verdict: String,
+    why: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PlanText<'a> {
+    schema: &'static str,
+    now_ms: i64,
+    actions: Vec<ActionText<'a>>,
+    refused: Vec<RefusalText<'a>>,
+    summary: PlanSummary,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PlanSummary {
+    runs: usize,
+    actions: usize,
+    refused: usize,
+    by_action: BTreeMap<String, usize>,
+}
+
+/// Actions of a saved plan: their ids and what they rely on.
+type Saved = Vec<(String, Vec<Requirement>)>;
+
+/// What is read of a saved plan.
+#[derive(Debug, Deserialize)]
+struct SavedPlan {
+    schema: String,
+    actions: Vec<SavedAction>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SavedAction {
+    id: String,
+    root: PathBuf,
+    requires: Vec<Requirement>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DoneText<'a> {
+    id: &'a str,
+    run_id: &'a str,
+    path: String,
+    action: &'a str,
+    why: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LeftText<'a> {
+    id: &'a str,
+    run_id: &'a str,
+    why: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AppliedText<'a> {
+    schema: &'static str,
+    now_ms: i64,
+    applies: Vec<&'a str>,
+    done: Vec<DoneText<'a>>,
+    finished: Vec<&'a str>,
+    left: Vec<LeftText<'a>>,
+    refused: Vec<RefusalText<'a>>,
+    problems: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stopped: Vec<&'a str>,
+    summary: AppliedSummary,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AppliedSummary {
+    done: usize,
+    finished: usize,
+    left: usize,
+    refused: usize,
+}
+
+/// Answers.
+pub(crate) fn run(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failure> {
+    match &args.command {
+        Some(RecoverCommand::Undo { id, root, format }) => {
+            super::recover_log::undo(id.as_deref(), root, *format, output)
+        }
+        Some(RecoverCommand::Log { root, format }) => {
+            super::recover_log::log(root, *format, output)
+        }
+        None if args.apply || args.from.is_some() => apply(args, output),
+        None => plan(args, output),
+    }
+}
+
+/// The policy of a file, else the default one.
+fn policy(host: &RealHost, args: &RecoverArgs) -> Result<Policy, Failure> {
+    let mut policy = match &args.policy {
+        None => Policy::default(),
+        Some(path) => {
+            let bytes = read(host, path)?;
+            let read = Document::from_bytes(&bytes).and_then(|doc| Policy::read(&doc));
+            read.map_err(|e| {
+                let what = format!("{} is no policy", path.display());
+                Failure::user(Code::USAGE, what)
+                    .because(e)
+                    .hint(r#"for example {"version":1,"abandonedSlots":true,"graceMs":60000}"#)
+            })?
+        }
+    };
+    if let Some(grace_ms) = args.grace_ms {
+        policy.grace_ms = grace_ms;
+    }
+    Ok(policy)
+}
+
+/// Most bytes of a plan or policy.
+const FILE_MAX_BYTES: u64 = 256 << 20;
+
+/// Reads a file that the user named, links followed on the way to it.
+fn read(host: &RealHost, path: &Path) -> Result<Vec<u8>, Failure> {
+    let shown = path.display();
+    let failed =
+        |code, why: String| Failure::user(code, format!("{shown} cannot be read")).because(why);
+    let absolute = host.absolute(path);
+    let (Some(dir), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+        return Err(failed(Code::USAGE, "it names no file".to_owned()));
+    };
+    let dir = host.open_dir(dir).map_err(|e| super::not_opened(path, e))?;
+    match host.read_at(&dir, name, Part::All(FILE_MAX_BYTES)) {
+        Ok(read) => Ok(read.bytes),
+        Err(ReadError::Absent) => Err(failed(Code::NOT_FOUND, "it is not there".to_owned())),
+        Err(ReadError::NotPlain(kind)) => {
+            Err(failed(Code::USAGE, format!("it is {}", kind.name())))
+        }
+        Err(ReadError::Io(e)) => Err(failed(Code::IO, e.to_string())),
+        Err(e) => Err(failed(Code::USAGE, format!("{e:?}"))),
+    }
+}
+
+fn planned(
+    host: &RealHost,
+    path: &Path,
+    args: &RecoverArgs,
+    policy: &Policy,
+) -> Result<Plan, Failure> {
+    let (store, run) = match super::open(host, path, &args.common)? {
+        Opened::Store(store) => (store, None),
+        Opened::Run(store, root, name) => {
+            if !store.runs_roots[root].has_name(host, &name) {
+                return Err(super::no_run_at(host, path));
+            }
+            (store, Some((root, name)))
+        }
+    };
+    let scope = Scope { run, session: args.common.session.clone() };
+    recover::plan(&store, &scope, policy).map_err(|e| super::not_opened(path, e))
+}
+
+fn plan(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failure> {
+    let host = super::host(&args.common);
+    let policy = policy(&host, args)?;
+    let paths = super::store_paths(&host, "recover", &args.targets, &args.common)?;
+    let mut plans = Vec::new();
+    for path in &paths {
+        let mut plan = planned(&host, path, args, &policy)?;
+        if !args.only.is_empty() {
+            plan.actions.retain(|a| args.only.contains(&a.id) || args.only.contains(&a.run_id));
+            plan.refused.retain(|r| args.only.contains(&r.run_id));
+        }
+        plans.push(plan);
+    }
+    let mut code = Code::FINE;
+    let mut summary = PlanSummary::default();
+    for plan in &plans {
+        summary.runs += plan.looked_at;
+        summary.actions += plan.actions.len();
+        summary.refused += plan.refused.len();
+        for action in &plan.actions {
+            code = code.worse(Code::ATTENTION);
+            *summary.by_action.entry(action.kind.to_string()).or_default() += 1;
+        }
+        code = plan.refused.iter().fold(code, |code, r| code.worse(Code::of_verdict(r.verdict)));
+    }
+    let now_ms = args.common.now.unwrap_or_else(|| host.now_ms());
+    let actions = plans.iter().flat_map(|p| p.actions.iter().map(|a| action_text(p, a)));
+    let refused = plans.iter().flat_map(|p| p.refused.iter().map(refusal_text));
+    let text = PlanText {
+        schema: "runstore.plan/1",
+        now_ms,
+        actions: actions.collect(),
+        refused: refused.collect(),
+        summary,
+    };
+    write_plan(&text, args.common.format, output)?;
+    Ok(code)
+}
+
+fn action_text<'a>(plan: &'a Plan, action: &'a Action) -> ActionText<'a> {
+    let absolute = |path: &str| plan.root.join(path).to_string_lossy().into_owned();
+    ActionText {
+        id: &action.id,
+        run_id: &action.run_id,
+        path: action.path.to_string_lossy().into_owned(),
+        root: plan.root.to_string_lossy().into_owned(),
+        action: action.kind.to_string(),
+        why: &action.why,
+        evidence: &action.evidence,
+        writes: action.writes().into_iter().map(absolute).collect(),
+        requires: &action.requires,
+        // What the rules do not call safe is refused, not planned.
+        safe: true,
+    }
+}
+
+fn refusal_text(refusal: &Refusal) -> RefusalText<'_> {
+    RefusalText {
+        run_id: &refusal.run_id,
+        path: refusal.path.to_string_lossy().into_owned(),
+        verdict: refusal.verdict.to_string(),
+        why: &refusal.why,
+    }
+}
+
+fn write_plan(plan: &PlanText<'_>, format: Format, output: &mut Output) -> Result<(), Failure> {
+    let out = output.writer();
+    match format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, plan)?;
+            writeln!(out)?;
+        }
+        Format::Jsonl => {
+            for action in &plan.actions {
+                serde_json::to_writer(&mut *out, action)?;
+                writeln!(out)?;
+            }
+            for refusal in &plan.refused {
+                serde_json::to_writer(&mut *out, refusal)?;
+                writeln!(out)?;
+            }
+        }
+        Format::Text => {
+            for action in &plan.actions {
+                let (run, why) = (escape(action.run_id), escape(action.why));
+                writeln!(out, "{:<16} {run}", action.action)?;
+                writeln!(out, "  because  {why}")?;
+                for (at, path) in action.writes.iter().enumerate() {
+                    let head = if at == 0 { "writes" } else { "" };
+                    writeln!(out, "  {head:<8} {}", escape(path))?;
+                }
+                writeln!(out, "  id       {}", action.id)?;
+            }
+            write_refused(&plan.refused, out)?;
+            let PlanSummary { runs, actions, refused, .. } = plan.summary;
+            let noun = if actions == 1 { "action" } else { "actions" };
+            writeln!(out, "{runs} runs looked at: {actions} {noun}, {refused} left alone")?;
+            if actions > 0 {
+                output.talk("hint: --apply carries this out; runstore recover undo takes it back");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_refused(
+    refused: &[RefusalText<'_>],
+    out: &mut impl std::io::Write,
+) -> std::io::Result<()> {
+    for refusal in refused {
+        let (run, why) = (escape(refusal.run_id), escape(refusal.why));
+        writeln!(out, "left alone       {run}")?;
+        writeln!(out, "  because  {}: {why}", refusal.verdict)?;
+    }
+    Ok(())
+}
+
+/// The actions of a saved plan, by the root that they are about.
+fn saved(host: &RealHost, path: &Path) -> Result<BTreeMap<PathBuf, Saved>, Failure> {
+    let bytes = read(host, path)?;
+    let bad = |why: String| {
+        Failure::user(Code::USAGE, format!("{} is no saved plan", path.display()))
+            .because(why)
+            .hint("save one with: runstore recover STORE --plan --format json > plan.json")
+    };
+    let plan: SavedPlan = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
+    if plan.schema != "runstore.plan/1" {
+        return Err(bad(format!("its schema is '{}', not 'runstore.plan/1'", plan.schema)));
+    }
+    let mut by_root: BTreeMap<PathBuf, Saved> = BTreeMap::new();
+    for action in plan.actions {
+        by_root.entry(action.root).or_default().push((action.id, action.requires));
+    }
+    Ok(by_root)
+}
+
+fn apply(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failure> {
+    if args.common.now.is_some() || args.common.host.is_some() {
+        let what = "what is repaired is judged as of now and of this host";
+        return Err(Failure::user(Code::USAGE, what).hint("leave --now and --host to the plan"));
+    }
+    let host = super::host(&args.common);
+    let policy = policy(&host, args)?;
+    let mut wanted = Wanted {
+        only: args.only.clone(),
+        session: args.common.session.clone(),
+        saved: None,
+        policy,
+        times: Times::from(&args.common.times),
+    };
+    let mut all = Vec::new();
+    match &args.from {
+        Some(path) => {
+            for (root, actions) in saved(&host, path)? {
+                wanted.saved = Some(actions);
+                all.push(applied(&host, (&root, None), &wanted)?);
+            }
+        }
+        None => {
+            for path in super::store_paths(&host, "recover", &args.targets, &args.common)? {
+                // The root of the store around it: that is where its records lie.
+                let (root, run) = match super::open(&host, &path, &args.common)? {
+                    Opened::Store(store) => (store.root, None),
+                    Opened::Run(store, at, name) => {
+                        if !store.runs_roots[at].has_name(&host, &name) {
+                            return Err(super::no_run_at(&host, &path));
+                        }
+                        (store.root, Some(host.absolute(&path)))
+                    }
+                };
+                all.push(applied(&host, (&root, run.as_deref()), &wanted)?);
+            }
+        }
+    }
+    let code = code_of(&all);
+    write_applied(&all, host.now_ms(), args.common.format, output)?;
+    Ok(code)
+}
+
+/// Carries out what is wanted of one store.
+pub(crate) fn applied(
+    host: &RealHost,
+    (root, run): (&Path, Option<&Path>),
+    wanted: &Wanted,
+) -> Result<Applied, Failure> {
+    recover::apply(host, root, run, wanted, &mut |_| {}).map_err(|e| not_applied(root, &e))
+}
+
+/// Says why nothing was applied.
+pub(crate) fn not_applied(root: &Path, e: &ApplyError) -> Failure {
+    let code = match e {
+        ApplyError::Contended(_) => Code::CONTENDED,
+        ApplyError::OtherUser => Code::DAMAGED,
+        ApplyError::Open(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Code::DAMAGED,
+        ApplyError::Open(e) if e.kind() == std::io::ErrorKind::NotFound => Code::NOT_FOUND,
+        _ => Code::IO,
+    };
+    Failure::user(code, format!("{} was not touched", root.display())).because(with_causes(e))
+}
+
+/// The most serious code of what was left.
+/// Spec: RS-REC-31.
+pub(crate) fn code_of(all: &[Applied]) -> Code {
+    let mut code = Code::FINE;
+    for applied in all {
+        if !applied.left.is_empty() || !applied.problems.is_empty() {
+            code = code.worse(Code::ATTENTION);
+        }
+        if applied.stopped.is_some() {
+            code = code.worse(Code::IO);
+        }
+        let refused = applied.refused.iter();
+        code = refused.fold(code, |code, r| code.worse(Code::of_verdict(r.verdict)));
+    }
+    code
+}
+
+fn applied_text<'a>(all: &'a [Applied], now_ms: i64) -> AppliedText<'a> {
+    let done: Vec<_> = all
+        .iter()
+        .flat_map(|a| &a.done)
+        .map(|d| DoneText {
+            id: &d.id,
+            run_id: &d.run_id,
+            path: d.path.to_string_lossy().into_owned(),
+            action: &d.action,
+            why: &d.why,
+        })
+        .collect();
+    let left: Vec<_> = all
+        .iter()
+        .flat_map(|a| &a.left)
+        .map(|LeftOver { id, run_id, why, .. }| LeftText { id, run_id, why })
+        .collect();
+    let refused: Vec<_> = all.iter().flat_map(|a| &a.refused).map(refusal_text).collect();
+    let strings = |pick: fn(&'a Applied) -> &'a [String]| {
+        all.iter().flat_map(pick).map(String::as_str).collect::<Vec<_>>()
+    };
+    let finished = strings(|a| &a.finished);
+    AppliedText {
+        schema: "runstore.apply/1",
+        now_ms,
+        applies: all.iter().filter_map(|a| a.id.as_deref()).collect(),
+        summary: AppliedSummary {
+            done: done.len(),
+            finished: finished.len(),
+            left: left.len(),
+            refused: refused.len(),
+        },
+        done,
+        finished,
+        left,
+        refused,
+        problems: strings(|a| &a.problems),
+        stopped: all.iter().filter_map(|a| a.stopped.as_deref()).collect(),
+    }
+}
+
+/// Shows what was done.
+pub(crate) fn write_applied(
+    all: &[Applied],
+    now_ms: i64,
+    format: Format,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let text = applied_text(all, now_ms);
+    let out = output.writer();
+    match format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, &text)?;
+            writeln!(out)?;
+        }
+        Format::Jsonl => {
+            serde_json::to_writer(&mut *out, &text)?;
+            writeln!(out)?;
+        }
+        Format::Text => {
+            for run in &text.finished {
+                writeln!(out, "finished         {} (begun by an earlier apply)", escape(run))?;
+            }
+            for done in &text.done {
+                writeln!(out, "{:<16} {}", done.action, escape(done.run_id))?;
+                writeln!(out, "  because  {}", escape(done.why))?;
+            }
+            for left in &text.left {
+                writeln!(out, "not done         {}", escape(left.run_id))?;
+                writeln!(out, "  because  {}", escape(left.why))?;
+            }
+            write_refused(&text.refused, out)?;
+            let AppliedSummary { done, left, refused, .. } = text.summary;
+            writeln!(out, "{done} done, {left} not done, {refused} left alone")?;
+            for id in &text.applies {
+                output
+                    .talk(&format!("hint: runstore recover undo {id} --root STORE takes it back"));
+            }
+        }
+    }
+    for problem in text.problems.iter().chain(&text.stopped) {
+        output.talk(&format!("problem: {}", escape(problem)));
+    }
+    Ok(())
+}

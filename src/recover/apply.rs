@@ -1,0 +1,483 @@
+//! Carrying a plan out: one recoverer at a time, each action judged again, each recorded first.
+//!
+//! Ordered steps of [`apply`]:
+//! 1. open the root, and refuse one that others control or that is another user's;
+//! 2. lock `.runstore/recovery.lock`; who finds it locked goes away;
+//! 3. finish what an earlier apply had begun: changes that were not made are made. Where somebody else has
+//!    been since, what was made stands, and the run is planned for afresh;
+//! 4. read the store and make a plan, or take the one that was saved;
+//! 5. for each action: look at its run again, with the process; go on only if the same action follows from
+//!    what is there now, and everything that it relies on is as it was;
+//! 6. look at each file that it changes once more, and write its record, durable;
+//! 7. make its changes in order. If somebody else is met on the way, those that were made are taken back;
+//! 8. mark the record as done.
+//!
+//! The look of step 5 comes under the lock, so that two recoverers never act on one run; the lock of the
+//! run's own writers ([`advisory`](crate::store::advisory)) is held from there to step 8, so that no writer of
+//! ours comes between. Other programs ask for neither: against them the second looks are what helps.
+//!
+//! A crash leaves a record that says `begun`. A full disk stops the apply before its next action; room is
+//! made, and it is called again. Spec: RS-REC-20 to RS-REC-27.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::protocol::error::with_causes;
+use crate::protocol::evidence::Times;
+use crate::protocol::layout;
+use crate::store::atomic::WriteError;
+use crate::store::host::WriteHost;
+use crate::store::retry::RetryPolicy;
+use crate::store::{Opened, Store, advisory, directory, journal as log_file};
+
+use super::change::{self, Change, ChangeError, Stand};
+use super::decide::Policy;
+use super::journal::{self, Logged, State};
+use super::plan::{self, Action, Around, Refusal, Requirement, Scope};
+
+/// What is wanted of an apply.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Only these ids, of actions or runs; empty means all.
+    pub only: Vec<String>,
+    /// Only this session.
+    pub session: Option<String>,
+    /// Actions of a saved plan: their ids and what they rely on. `None` plans anew.
+    pub saved: Option<Vec<(String, Vec<Requirement>)>>,
+    /// What is done beyond the rules.
+    pub policy: Policy,
+    /// Times of the judgement.
+    pub times: Times,
+}
+
+/// An action that was carried out.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The action.
+    pub id: String,
+    /// The run.
+    pub run_id: String,
+    /// What it was about.
+    pub path: PathBuf,
+    /// What was done.
+    pub action: String,
+    /// Why.
+    pub why: String,
+}
+
+/// An action that was not carried out.
+#[derive(Clone, Debug)]
+pub struct LeftOver {
+    /// The action.
+    pub id: String,
+    /// The run.
+    pub run_id: String,
+    /// Why: the precondition that broke, or what was in the way.
+    pub why: String,
+}
+
+/// What an apply did.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The id of this apply; `None` when nothing was begun.
+    pub id: Option<String>,
+    /// What was done.
+    pub done: Vec<Done>,
+    /// Actions of an earlier apply that were finished, by run.
+    pub finished: Vec<String>,
+    /// What was not done.
+    pub left: Vec<LeftOver>,
+    /// Runs that are left alone.
+    pub refused: Vec<Refusal>,
+    /// What went wrong beside that.
+    pub problems: Vec<String>,
+    /// Why it stopped before its end, if so. Calling again goes on.
+    pub stopped: Option<String>,
+}
+
+/// Why nothing was applied.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// The root cannot be opened for writing.
+    Open(io::Error),
+    /// The store belongs to another user.
+    OtherUser,
+    /// Another recoverer is at work.
+    Contended(String),
+    /// Something could not be written.
+    Write(WriteError),
+    /// Something could not be read.
+    Read(io::Error),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(_) => f.write_str("the store cannot be opened for writing"),
+            Self::OtherUser => f.write_str("the store belongs to another user"),
+            Self::Contended(path) => write!(f, "another recovery is at work: it holds {path}"),
+            Self::Write(_) => f.write_str("the recovery could not be prepared"),
+            Self::Read(_) => f.write_str("the store cannot be read"),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Open(e) | Self::Read(e) => Some(e),
+            Self::Write(e) => Some(e),
+            Self::OtherUser | Self::Contended(_) => None,
+        }
+    }
+}
+
+/// The recovery lock of a root, held until this is dropped.
+pub(super) struct Held<'a, H: WriteHost> {
+    host: &'a H,
+    file: H::File,
+}
+
+impl<H: WriteHost> Drop for Held<'_, H> {
+    fn drop(&mut self) {
+        // A forked child may share the open file.
+        let _ = self.host.unlock(&self.file);
+    }
+}
+
+/// Steps 1 and 2.
+/// Spec: RS-REC-23, RS-REC-27.
+pub(super) fn enter<'a, H: WriteHost>(
+    host: &'a H,
+    path: &Path,
+) -> Result<(H::Dir, Held<'a, H>), ApplyError> {
+    let root = directory::open_root(host, path).map_err(ApplyError::Open)?;
+    let stat = host.stat_dir(&root).map_err(ApplyError::Read)?;
+    if host.system().uid.is_some_and(|own| own != stat.uid) {
+        return Err(ApplyError::OtherUser);
+    }
+    let retry = RetryPolicy::default();
+    let own = directory::create_durable(host, &root, layout::OWN_DIR, &retry);
+    let own = own.map_err(ApplyError::Write)?.0;
+    let shown = || format!("{}/{}/{}", path.display(), layout::OWN_DIR, layout::RECOVERY_LOCK);
+    let file = log_file::open(host, &own, layout::RECOVERY_LOCK).map_err(ApplyError::Read)?;
+    match host.try_lock(&file) {
+        Ok(true) => Ok((root, Held { host, file })),
+        Ok(false) => Err(ApplyError::Contended(shown())),
+        // Without it two recoverers could act on one run.
+        Err(e) => Err(ApplyError::Open(io::Error::new(
+            e.kind(),
+            format!("{} cannot be locked: {e}", shown()),
+        ))),
+    }
+}
+
+/// Carries out what follows from the rules, or a saved plan. `path` is the root of the store. See the module's
+/// ordered steps.
+///
+/// # Errors
+/// [`ApplyError`]; nothing was changed then, except for what an earlier apply had begun.
+pub fn apply<H: WriteHost>(
+    host: &H,
+    path: &Path,
+    run: Option<&Path>,
+    wanted: &Wanted,
+    each: &mut dyn FnMut(&Done),
+) -> Result<Applied, ApplyError> {
+    let (root, _held) = enter(host, path)?;
+    let mut applied = Applied::default();
+    finish_begun(host, &root, &mut applied).map_err(ApplyError::Read)?;
+    if applied.stopped.is_some() {
+        return Ok(applied);
+    }
+    let opened = Store::open(host, run.unwrap_or(path), host.now_ms(), wanted.times);
+    let (mut store, only_run) = match opened.map_err(ApplyError::Read)? {
+        Opened::Store(store) => (store, None),
+        Opened::Run(store, root, name) => (store, Some((root, name))),
+    };
+    let scope = Scope { run: only_run, session: wanted.session.clone() };
+    let plan = plan::plan(&store, &scope, &wanted.policy).map_err(ApplyError::Read)?;
+    applied.refused = plan.refused;
+    let chosen = chosen(plan.actions, wanted, &mut applied);
+    let mut work = Work { host, root: &root, apply: None, number: 0 };
+    for (action, requires) in chosen {
+        store.now_ms = host.now_ms();
+        match work.carry_out(&store, &action, &requires, &wanted.policy) {
+            Ok(()) => {
+                let Action { id, run_id, path, kind, why, .. } = action;
+                let done = Done { id, run_id, path, action: kind.to_string(), why };
+                each(&done);
+                applied.done.push(done);
+            }
+            Err(Stop::Left(why)) => {
+                let (id, run_id) = (action.id, action.run_id);
+                applied.left.push(LeftOver { id, run_id, why });
+            }
+            Err(Stop::All(why)) => {
+                let (id, run_id) = (action.id, action.run_id);
+                applied.left.push(LeftOver { id, run_id, why: why.clone() });
+                applied.stopped = Some(why);
+                break;
+            }
+        }
+    }
+    applied.id = work.apply.map(|(id, _)| id);
+    Ok(applied)
+}
+
+/// The actions that are wanted, each with what it relies on.
+fn chosen(
+    actions: Vec<Action>,
+    wanted: &Wanted,
+    applied: &mut Applied,
+) -> Vec<(Action, Vec<Requirement>)> {
+    let asked = |action: &Action| {
+        let is_named = |id: &String| *id == action.id || *id == action.run_id;
+        wanted.only.is_empty() || wanted.only.iter().any(is_named)
+    };
+    let Some(saved) = &wanted.saved else {
+        let fresh = actions.into_iter().filter(asked);
+        return fresh.map(|action| (action.clone(), action.requires)).collect();
+    };
+    let mut chosen = Vec::new();
+    let mut known: HashSet<String> = HashSet::new();
+    for action in actions.into_iter().filter(asked) {
+        if let Some((id, requires)) = saved.iter().find(|(id, _)| *id == action.id) {
+            known.insert(id.clone());
+            chosen.push((action, requires.clone()));
+        }
+    }
+    for (id, _) in saved.iter().filter(|(id, _)| !known.contains(id)) {
+        if wanted.only.is_empty() || wanted.only.contains(id) {
+            let why = "the plan is stale: the rules do not ask for it any more".to_owned();
+            applied.left.push(LeftOver { id: id.clone(), run_id: String::new(), why });
+        }
+    }
+    chosen
+}
+
+/// Why an action was not carried out.
+enum Stop {
+    /// Only this one.
+    Left(String),
+    /// It makes no sense to go on.
+    All(String),
+}
+
+impl From<ChangeError> for Stop {
+    fn from(e: ChangeError) -> Self {
+        match e {
+            ChangeError::System { .. } => Self::All(e.to_string()),
+            ChangeError::BadPath(_) | ChangeError::Changed { .. } => Self::Left(e.to_string()),
+        }
+    }
+}
+
+struct Work<'a, H: WriteHost> {
+    host: &'a H,
+    root: &'a H::Dir,
+    apply: Option<(String, H::Dir)>,
+    number: u32,
+}
+
+impl<H: WriteHost> Work<'_, H> {
+    /// Steps 5 to 8.
+    fn carry_out(
+        &mut self,
+        store: &Store<'_, H>,
+        planned: &Action,
+        requires: &[Requirement],
+        policy: &Policy,
+    ) -> Result<(), Stop> {
+        // The writers of a run lock in its runs root.
+        let runs = planned.path.parent().filter(|runs| runs.starts_with(&store.root));
+        let runs_dir = runs.and_then(|runs| self.host.open_dir(runs).ok());
+        let place = runs.map(|runs| runs.to_string_lossy()).unwrap_or_default();
+        let locks =
+            runs_dir.as_ref().map(|dir| advisory::Locks::new(self.host, dir, &place, LOCK_WAIT_MS));
+        let _own = match locks.as_ref().map(|locks| locks.acquire(&planned.run_id)) {
+            Some(Ok(guard)) => Some(guard),
+            None | Some(Err(advisory::LockError::Unavailable(_))) => None,
+            Some(Err(e)) => return Err(Stop::Left(e.to_string())),
+        };
+        let action = self.again(store, planned, policy)?;
+        for Requirement { path, seen } in requires {
+            let now = action.requires.iter().find(|now| now.path == *path);
+            if let Some(now) = now.filter(|now| now.seen != *seen) {
+                let why = format!("the plan is stale: {path} was {seen}, and is {}", now.seen);
+                return Err(Stop::Left(why));
+            }
+        }
+        let mut changes = action.changes.clone();
+        for change in changes.iter().filter(|change| !change.is_of_the_way()) {
+            let why = match change::stand(self.host, self.root, change)? {
+                Stand::Before => continue,
+                // To take it back would be to take back what somebody else did.
+                Stand::After => "somebody has done it".to_owned(),
+                Stand::Other(why) => why,
+            };
+            let path = change.path();
+            return Err(Stop::Left(format!("the plan is stale: {path}: {why}")));
+        }
+        if self.apply.is_none() {
+            let begun = journal::begin(self.host, self.root);
+            self.apply = Some(begun.map_err(|e| Stop::All(with_causes(&e)))?);
+        }
+        let Some((id, dir)) = &self.apply else { return Ok(()) };
+        self.number += 1;
+        let number = self.number;
+        name_asides(&mut changes, id, number);
+        let record = Logged::new(&action, self.host.now_ms(), changes);
+        journal::write(self.host, dir, number, &record)?;
+        for (at, change) in record.changes.iter().enumerate() {
+            if let Err(e) = step(self.host, self.root, change) {
+                return Err(self.back_out(dir, number, &record.changes[..at], e));
+            }
+        }
+        // See the module `journal` for what a failure leaves.
+        let _ = journal::mark(self.host, dir, number, (State::Begun, State::Done));
+        Ok(())
+    }
+
+    /// The same action as it follows from what is there now.
+    fn again(
+        &self,
+        store: &Store<'_, H>,
+        planned: &Action,
+        policy: &Policy,
+    ) -> Result<Action, Stop> {
+        let failed = |e: io::Error| Stop::All(e.to_string());
+        let around = Around::of(store, policy).map_err(failed)?;
+        let of_run =
+            store.runs_roots.iter().position(|runs| planned.path.parent() == Some(&runs.path));
+        let Some(root) = of_run else {
+            // It is about no run directory: its changes tell all that it relies on.
+            return Ok(planned.clone());
+        };
+        let name = planned.path.file_name().unwrap_or_default();
+        let found = plan::look_at(store, &around, (root, name), None, None);
+        let found = found.unwrap_or_default();
+        let stale = |why: String| Stop::Left(format!("the plan is stale: {why}"));
+        match found.actions.into_iter().find(|now| now.id == planned.id) {
+            Some(action) => Ok(action),
+            None => Err(stale(match found.refused {
+                Some(refusal) => refusal.why,
+                None => "the rules do not ask for it any more".to_owned(),
+            })),
+        }
+    }
+
+    /// Takes back what was made of an action that cannot go on.
+    fn back_out(&self, dir: &H::Dir, number: u32, made: &[Change], e: ChangeError) -> Stop {
+        let (host, root) = (self.host, self.root);
+        // Without room nothing is taken back either; the next apply goes on from here.
+        if matches!(e, ChangeError::System { .. }) {
+            return e.into();
+        }
+        for change in made.iter().rev() {
+            let taken = match change::stand(host, root, change) {
+                Ok(Stand::After) => change::take_back(host, root, change),
+                Ok(_) => Ok(()),
+                Err(e) => Err(e),
+            };
+            if let Err(also) = taken {
+                let _ = journal::mark(host, dir, number, (State::Begun, State::Superseded));
+                return Stop::Left(format!("{e}; a part of it stands: {also}"));
+            }
+        }
+        let _ = journal::forget(host, dir, number);
+        e.into()
+    }
+}
+
+/// How long another writer of ours may hold a run, in ms.
+const LOCK_WAIT_MS: u64 = 2_000;
+
+/// Gives what is set aside its name.
+fn name_asides(changes: &mut [Change], apply: &str, number: u32) {
+    let place = journal::place(apply);
+    for (at, change) in changes.iter_mut().enumerate() {
+        if let Change::Move { to, .. } = change
+            && to.is_empty()
+        {
+            *to = format!("{place}/{number:05}-{at}.aside");
+        }
+    }
+}
+
+/// Makes one change, if it stands before; one that was made is passed over.
+/// Spec: RS-REC-20.
+fn step<H: WriteHost>(host: &H, root: &H::Dir, change: &Change) -> Result<(), ChangeError> {
+    match change::stand(host, root, change)? {
+        Stand::Before => change::make(host, root, change),
+        Stand::After => Ok(()),
+        Stand::Other(why) => Err(ChangeError::Changed { path: change.path().to_owned(), why }),
+    }
+}
+
+/// Step 3.
+/// Spec: RS-REC-26.
+fn finish_begun<H: WriteHost>(host: &H, root: &H::Dir, applied: &mut Applied) -> io::Result<()> {
+    for id in journal::applies(host, root)? {
+        let Some(dir) = journal::open(host, root, &id)? else { continue };
+        for (number, state) in journal::records(host, &dir)? {
+            if state != State::Begun {
+                continue;
+            }
+            let record = match journal::read(host, &dir, (number, state)) {
+                Ok(record) => record,
+                Err(why) => {
+                    applied.problems.push(format!("recovery {id}: {why}"));
+                    continue;
+                }
+            };
+            match finish_one(host, root, &record.changes) {
+                Ok(State::Done) => {
+                    journal::mark(host, &dir, number, (state, State::Done))?;
+                    applied.finished.push(record.run_id);
+                }
+                Ok(State::Superseded) => {
+                    journal::mark(host, &dir, number, (state, State::Superseded))?;
+                    let run = &record.run_id;
+                    applied.problems.push(format!("{run}: somebody else went on with it"));
+                }
+                Ok(_) => journal::forget(host, &dir, number)?,
+                Err(e) => {
+                    applied.stopped = Some(format!("{}: {e}", record.run_id));
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finishes the changes of a record that was begun: done, or forgotten ([`State::Undone`]) when none of them
+/// had been made, or superseded.
+fn finish_one<H: WriteHost>(
+    host: &H,
+    root: &H::Dir,
+    changes: &[Change],
+) -> Result<State, ChangeError> {
+    let stands = change::stands(host, root, changes)?;
+    // Nothing was made: the run is planned for afresh, with what is known now.
+    if stands.iter().all(|(change, stand)| *stand == Stand::Before || change.is_of_the_way()) {
+        return Ok(State::Undone);
+    }
+    if stands.iter().any(|(_, stand)| matches!(stand, Stand::Other(_))) {
+        return Ok(State::Superseded);
+    }
+    for (at, (change, _)) in stands.iter().enumerate() {
+        if change.is_moved_on(&stands[at + 1..]) {
+            continue;
+        }
+        match step(host, root, change) {
+            Err(ChangeError::Changed { .. }) => return Ok(State::Superseded),
+            other => other?,
+        }
+    }
+    Ok(State::Done)
+}
