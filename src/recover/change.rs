@@ -309,7 +309,16 @@ pub fn stand<H: Host>(host: &H, root: &H::Dir, change: &Change) -> Result<Stand,
                 (None, None) => Ok(Stand::Before),
                 (None, Some(_)) => other("it is gone"),
                 (Some((there, _)), _) if there == added.as_bytes() => Ok(Stand::After),
-                (Some((_, stat)), Some(before)) if stat.bytes == *before => Ok(Stand::Before),
+                // Made and still empty counts as not there.
+                (Some((_, stat)), _) if stat.bytes == start_bytes => Ok(Stand::Before),
+                // What a power cut left of the line: it ends the log, cut or filled with zeros.
+                (Some((there, stat)), _)
+                    if stat.bytes == start_bytes + there.len() as u64
+                        && (added.as_bytes().starts_with(&there)
+                            || there.iter().all(|byte| *byte == 0)) =>
+                {
+                    Ok(Stand::After)
+                }
                 (Some(_), _) => other("something else was appended"),
             }
         }
@@ -318,6 +327,8 @@ pub fn stand<H: Host>(host: &H, root: &H::Dir, change: &Change) -> Result<Stand,
             let to = if to.is_empty() { None } else { moved(host, root, to, what)? };
             match (moved(host, root, path, what)?, to) {
                 (Some(true), None) => Ok(Stand::Before),
+                // A power cut kept both names.
+                (Some(true), Some(true)) => Ok(Stand::Before),
                 // Whatever stands at the old name now was put there later.
                 (None | Some(false), Some(true)) => Ok(Stand::After),
                 // It is made by an earlier change.
@@ -432,8 +443,13 @@ pub(super) fn make<H: WriteHost>(
         .ok_or_else(gone)?
         .map_err(|e| ChangeError::write(path, &e)),
         Change::RemoveDir { .. } => {
-            let removed =
-                at(host, root, path, |dir, name| directory::remove_if_empty(host, dir, name))?;
+            let removed = at(host, root, path, |dir, name| {
+                if directory::remove_if_empty(host, dir, name)? {
+                    host.sync_dir(dir)
+                } else {
+                    Ok(())
+                }
+            })?;
             removed.transpose().map_err(|e| ChangeError::system(path, &e)).map(drop)
         }
         Change::FreeSlot { owner, .. } => {
@@ -469,7 +485,18 @@ fn rename<H: WriteHost>(host: &H, root: &H::Dir, path: &str, to: &str) -> Result
     let gone = || ChangeError::changed(path, "its directory is gone");
     let moved = at(host, root, path, |from_dir, from| {
         at(host, root, to, |to_dir, to| {
-            host.rename_new(from_dir, from.as_ref(), to_dir, to.as_ref())?;
+            match host.rename_new(from_dir, from.as_ref(), to_dir, to.as_ref()) {
+                // A power cut kept both names of one file.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    let old = host.stat_at(from_dir, from.as_ref())?;
+                    let new = host.stat_at(to_dir, to.as_ref())?;
+                    if old.kind == FileKind::Directory || !old.is_numbered() || old.id != new.id {
+                        return Err(e);
+                    }
+                    host.unlink(from_dir, from.as_ref())?;
+                }
+                other => other?,
+            }
             // See the module's text.
             host.sync_dir(to_dir)?;
             host.sync_dir(from_dir)

@@ -20,7 +20,8 @@ use testkit::fault::Exploration;
 
 use crate::{
     advisory, ask, atomic, deferred, directory, ending, held_session, journal, launch, lease,
-    markers, nested, proof, prune, publish, release, reserve, run, runner, sidecar, slot, startup,
+    markers, nested, proof, prune, publish, recover, release, reserve, run, runner, sidecar, slot,
+    startup,
 };
 
 thread_local! {
@@ -90,6 +91,9 @@ fn table_of_every_operation_with_its_states_and_of_every_mistake_that_is_caught(
         deferred::a_terminal_record_out_of_the_reserve_is_whole_after_every_crash,
         prune::every_crash_of_a_removal_leaves_a_run_that_is_whole_gone_or_found_again,
         prune::a_note_that_is_lost_or_goes_too_early_is_caught,
+        recover::a_record_that_comes_too_late_and_a_status_before_its_result_are_caught,
+        recover::every_crash_of_an_apply_is_made_good_by_the_next_one,
+        recover::every_crash_of_an_undo_is_made_good_by_the_next_one,
         release::every_crash_of_freeing_a_slot_leaves_it_with_its_owner_or_free,
         release::every_crash_of_freeing_a_lease_leaves_it_stale_or_free,
         reserve::a_reserve_is_whole_absent_or_made_whole_after_every_crash,

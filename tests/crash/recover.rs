@@ -1,0 +1,378 @@
+//! Repairs that are cut off: the next apply ends like one that was never disturbed, and an undo as well.
+//!
+//! Theory of operation. Each kind of action has a store of its own, because what is not flushed adds up over
+//! actions and the disks that a power cut may leave multiply. Each crash of an apply is followed by another
+//! apply, each crash of an undo by another undo; what they come to is compared with what an undisturbed one
+//! comes to, times left out. What an apply keeps for itself is not compared.
+//!
+//! Covers RS-REC-19 to RS-REC-26 and RS-REC-28.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use regex_lite::Regex;
+use runstore::protocol::process::{Presence, ProcessSeen};
+use runstore::protocol::segment::sha256_hex;
+use runstore::recover::{Applied, ApplyError, Undone, Wanted, apply, undo};
+use runstore::store::host::Host as _;
+use serde_json::{Value, json};
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::records::{self, SESSION, with};
+
+use crate::sweep::{at, every_call, recorded};
+use crate::table;
+
+const RUNS: &str = "/async-subagent-runs";
+const RESULTS: &str = "/async-subagent-results";
+const NOBODY: u32 = 999_999_999;
+const HOUR_MS: i64 = 3_600_000;
+
+fn put(host: &FaultHost, path: &str, value: &Value) {
+    host.put(path, value.to_string());
+}
+
+/// A run that says it works, and whose process is gone.
+fn orphan(host: &FaultHost, run: &str) {
+    host.make_dir(&format!("{RUNS}/{run}"));
+    let status = records::running(run, NOBODY, host.now_ms());
+    put(host, &format!("{RUNS}/{run}/status.json"), &with(status, "toolCallId", "call-1"));
+    host.put(&format!("{RUNS}/{run}/events.jsonl"), "{\"type\":\"subagent.run.started\"}\n");
+    host.put(&format!("{RUNS}/.active-runs/{run}"), "");
+    host.put(&format!("{RUNS}/.active-runs/tool-calls/call-1/{run}"), "");
+}
+
+fn nobody(host: &FaultHost) {
+    let gone = ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() };
+    host.set_process(i64::from(NOBODY), gone);
+}
+
+/// A store with one thing to be done, and what is done.
+struct Scene {
+    name: &'static str,
+    store: fn(&FaultHost),
+    actions: &'static [&'static str],
+}
+
+const SCENES: [Scene; 5] = [
+    Scene { name: "of a closed run", store: lost, actions: &["close-as-failed"] },
+    Scene { name: "of an adopted result", store: told, actions: &["adopt-result"] },
+    Scene { name: "of a completed end", store: half, actions: &["complete-end"] },
+    Scene { name: "of a slot", store: slotted, actions: &["free-slot"] },
+    Scene { name: "of a lease", store: leased, actions: &["free-lease"] },
+];
+
+fn runs(host: &FaultHost) {
+    nobody(host);
+    for dir in ["", "/.active-runs", "/.active-runs/tool-calls", "/.active-runs/tool-calls/call-1"]
+    {
+        host.make_dir(&format!("{RUNS}{dir}"));
+    }
+}
+
+/// An orphan without a result, with litter and a configuration.
+fn lost(host: &FaultHost) {
+    runs(host);
+    orphan(host, "lost");
+    let old = host.now_ms() - 3 * HOUR_MS;
+    host.put(&format!("{RUNS}/lost/.status.json.{NOBODY}.{old}.abc.tmp"), "{");
+    host.put("/async-cfg-lost.json", "{\"id\":\"lost\"}");
+    host.set_now_ms(host.now_ms() + HOUR_MS);
+}
+
+/// An orphan with a pending result.
+fn told(host: &FaultHost) {
+    runs(host);
+    orphan(host, "told");
+    for dir in ["", "/result-pending", "/result-pending/session-1"] {
+        host.make_dir(&format!("{RESULTS}{dir}"));
+    }
+    let pending = format!("{RESULTS}/result-pending/{SESSION}/told.json");
+    put(host, &pending, &records::result("told", host.now_ms()));
+    host.set_now_ms(host.now_ms() + HOUR_MS);
+}
+
+/// A proven end that was left half done.
+fn half(host: &FaultHost) {
+    runs(host);
+    let now = host.now_ms();
+    ended(host, "half", now);
+    let overlay = json!({
+        "version": 1, "state": "pending", "runId": "half", "runnerProcessInstanceId": records::INSTANCE,
+    });
+    let status = with(records::complete("half", now), "processTerminal", overlay);
+    put(host, &format!("{RUNS}/half/status.json"), &status);
+    host.set_now_ms(now + HOUR_MS);
+}
+
+fn ended(host: &FaultHost, run: &str, at_ms: i64) {
+    host.make_dir(&format!("{RUNS}/{run}"));
+    put(host, &format!("{RUNS}/{run}/status.json"), &records::complete(run, at_ms));
+    put(host, &format!("{RUNS}/{run}/process-terminal.json"), &records::proof(run, at_ms));
+    let candidate = format!("{RUNS}/{run}/process-terminal-candidate.json");
+    put(host, &candidate, &records::candidate(run));
+}
+
+/// The slot of a run whose end is proven.
+fn slotted(host: &FaultHost) {
+    runs(host);
+    let now = host.now_ms();
+    ended(host, "ended", now);
+    let pool = sha256_hex(SESSION.as_bytes());
+    let mut slot = records::slot("ended", now);
+    slot["ownerSessionKey"] = json!(pool);
+    slot["runnerProcessInstanceId"] = json!(records::INSTANCE);
+    for dir in ["", &format!("/{pool}"), &format!("/{pool}/slot-0")] {
+        host.make_dir(&format!("/session-active-async-capacity{dir}"));
+    }
+    put(host, &format!("/session-active-async-capacity/{pool}/slot-0/owner.json"), &slot);
+    host.set_now_ms(now + HOUR_MS);
+}
+
+/// A lease whose owner is gone.
+fn leased(host: &FaultHost) {
+    runs(host);
+    let key = "ab".repeat(32);
+    host.make_dir("/session-leases");
+    host.make_dir(&format!("/session-leases/{key}"));
+    let lease = records::lease("gone", NOBODY, &host.system().host, host.now_ms());
+    put(host, &format!("/session-leases/{key}/owner.json"), &lease);
+    host.set_now_ms(host.now_ms() + HOUR_MS);
+}
+
+fn recover(host: &FaultHost) -> Result<Applied, ApplyError> {
+    apply(host, Path::new("/"), None, &Wanted::default(), &mut |_| {})
+}
+
+fn take_back(host: &FaultHost) -> Result<Undone, ApplyError> {
+    undo(host, Path::new("/"), None)
+}
+
+impl Scene {
+    fn recovered(&self, host: &FaultHost) {
+        let done = recover(host).expect("nothing fails here");
+        let actions: Vec<_> = done.done.iter().map(|one| one.action.as_str()).collect();
+        assert_eq!(actions, self.actions, "{done:?}");
+        let is_clean = done.left.is_empty() && done.problems.is_empty() && done.stopped.is_none();
+        assert!(is_clean, "{done:?}");
+    }
+
+    fn undone(&self, host: &FaultHost) {
+        let undone = take_back(host).expect("nothing fails here");
+        assert_eq!((undone.undone.len(), undone.left.len()), (self.actions.len(), 0), "{undone:?}");
+    }
+
+    /// What an undisturbed apply comes to, with the logs or without.
+    fn end(&self, logs: bool) -> Files {
+        let host = FaultHost::new();
+        (self.store)(&host);
+        self.recovered(&host);
+        state(&host, logs)
+    }
+
+    /// What there was before.
+    fn beginning(&self, logs: bool) -> Files {
+        let host = FaultHost::new();
+        (self.store)(&host);
+        state(&host, logs)
+    }
+}
+
+/// Content by path.
+type Files = BTreeMap<String, String>;
+
+/// Every file but those of recoverers and of writers that were cut off, without times.
+fn state(host: &FaultHost, logs: bool) -> Files {
+    let times = Regex::new(r#"\d{13,16}|"durationMs": ?\d+"#).expect("a pattern");
+    let litter = Regex::new(r"\.tmp$|\.released-|\.candidate-|capacity\.claim").expect("a pattern");
+    let is_wanted = |path: &String| {
+        !path.contains(".runstore/")
+            && !litter.is_match(path)
+            && (logs || !path.ends_with("events.jsonl"))
+    };
+    let plain = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    host.tree()
+        .into_iter()
+        .filter(|(path, _)| is_wanted(path))
+        .map(|(path, bytes)| {
+            let text = bytes.map_or_else(|| "a directory".to_owned(), plain);
+            (times.replace_all(&path, "T").into_owned(), times.replace_all(&text, "T").into_owned())
+        })
+        .collect()
+}
+
+fn differences(now: &Files, then: &Files) -> Vec<String> {
+    let names = now.keys().chain(then.keys());
+    let mut differ: Vec<_> =
+        names.filter(|name| now.get(*name) != then.get(*name)).cloned().collect();
+    differ.dedup();
+    differ
+}
+
+/// A look at what the crash left, before anybody repairs it: an end that is told has its result.
+fn tells_no_lie(host: &FaultHost) -> Result<(), String> {
+    let Some(text) = host.text(&format!("{RUNS}/lost/status.json")) else { return Ok(()) };
+    let status: Value =
+        serde_json::from_str(&text).map_err(|e| format!("the status is torn: {e}"))?;
+    let pending = format!("{RESULTS}/result-pending/{SESSION}/lost.json");
+    let told = [format!("{RESULTS}/lost.json"), pending].iter().any(|path| host.has(path));
+    if status["state"] == "failed" && !told {
+        return Err("it says failed and has no result".to_owned());
+    }
+    Ok(())
+}
+
+/// What the crash left is found: the next apply ends like one that was never disturbed.
+fn the_next_apply_ends_alike(
+    host: &FaultHost,
+    crash: &Crash,
+    ends: &[Files; 2],
+) -> Result<(), String> {
+    tells_no_lie(host)?;
+    nobody(host);
+    host.set_now_ms(host.now_ms() + HOUR_MS);
+    let done = recover(host).map_err(|e| format!("the next one is refused: {e}"))?;
+    if !done.left.is_empty() || done.stopped.is_some() || !done.problems.is_empty() {
+        return Err(format!("the next one leaves something: {done:?}"));
+    }
+    if crash.acknowledged && crash.model == Model::Process && !done.done.is_empty() {
+        return Err(format!("something was done twice: {done:?}"));
+    }
+    // A line of the log is advice and not flushed.
+    let logs = crash.model == Model::Process;
+    let differ = differences(&state(host, logs), &ends[usize::from(logs)]);
+    if !differ.is_empty() {
+        return Err(format!("it ends otherwise: {differ:?}"));
+    }
+    host.set_now_ms(host.now_ms() + HOUR_MS);
+    let again = recover(host).map_err(|e| format!("a third one is refused: {e}"))?;
+    // What was cut off is litter an hour later.
+    let more = again.done.iter().any(|one| one.action != "remove-litter");
+    if more { Err(format!("there is more to do: {again:?}")) } else { Ok(()) }
+}
+
+fn the_next_undo_ends_alike(
+    host: &FaultHost,
+    crash: &Crash,
+    beginnings: &[Files; 2],
+) -> Result<(), String> {
+    nobody(host);
+    let undone = take_back(host).map_err(|e| format!("the next one is refused: {e}"))?;
+    if !undone.left.is_empty() {
+        return Err(format!("the next one leaves something: {undone:?}"));
+    }
+    let logs = crash.model == Model::Process;
+    let differ = differences(&state(host, logs), &beginnings[usize::from(logs)]);
+    if differ.is_empty() { Ok(()) } else { Err(format!("it ends otherwise: {differ:?}")) }
+}
+
+#[test]
+pub(crate) fn every_crash_of_an_apply_is_made_good_by_the_next_one() {
+    for scene in SCENES {
+        let ends = [false, true].map(|logs| scene.end(logs));
+        let operation = |host: &FaultHost| scene.recovered(host);
+        let check = |host: &FaultHost, crash: &Crash| the_next_apply_ends_alike(host, crash, &ends);
+        let seen = explore(scene.store, operation, check);
+        table::seen(&format!("recover::apply {}", scene.name), &seen);
+    }
+}
+
+#[test]
+pub(crate) fn every_crash_of_an_undo_is_made_good_by_the_next_one() {
+    for scene in SCENES {
+        let beginnings = [false, true].map(|logs| scene.beginning(logs));
+        let applied = |host: &FaultHost| {
+            (scene.store)(host);
+            scene.recovered(host);
+        };
+        let operation = |host: &FaultHost| scene.undone(host);
+        let check =
+            |host: &FaultHost, crash: &Crash| the_next_undo_ends_alike(host, crash, &beginnings);
+        table::seen(&format!("recover::undo {}", scene.name), &explore(applied, operation, check));
+    }
+}
+
+#[test]
+pub(crate) fn a_record_that_comes_too_late_and_a_status_before_its_result_are_caught() {
+    let scene = &SCENES[0];
+    let ends = [false, true].map(|logs| scene.end(logs));
+    let operation = |host: &FaultHost| scene.recovered(host);
+    let check = |host: &FaultHost, crash: &Crash| the_next_apply_ends_alike(host, crash, &ends);
+    let effects = recorded(scene.store, operation);
+    // Of the record, whose flush comes before its name; of the result, which the status relies on.
+    let renamed = |name: &str| {
+        at(&effects, |effect| {
+            effect.starts_with("Rename") && effect.contains(&format!("\"{name}\""))
+        })
+    };
+    for (mistake, name) in [
+        ("the record is not flushed", "00001.begun.json"),
+        ("the result is not flushed", "lost.json"),
+    ] {
+        let end = renamed(name);
+        let flushes = (end.saturating_sub(3)..end + 3)
+            .filter(|n| effects.get(*n).is_some_and(|e| format!("{e:?}").starts_with("Sync")));
+        let caught = flushes
+            .map(|n| explore_sabotaged(scene.store, operation, check, Sabotage::Drop(n)))
+            .find(|seen| !seen.violations.is_empty());
+        table::caught("recover::apply", mistake, &caught.expect(mistake));
+    }
+}
+
+#[test]
+fn every_failing_effect_of_an_apply_is_made_good_by_the_next_one() {
+    for scene in SCENES {
+        let end = scene.end(false);
+        every_call(scene.store, recover, |host, done, fault| {
+            let at = format!("{fault:?}: {done:?}");
+            tells_no_lie(host).expect(&at);
+            nobody(host);
+            host.set_now_ms(host.now_ms() + HOUR_MS);
+            let again = recover(host).expect(&at);
+            assert!(again.left.is_empty() && again.stopped.is_none(), "{at}: {again:?}");
+            let differ = differences(&state(host, false), &end);
+            assert!(differ.is_empty(), "{at}: {differ:?}; {again:?}");
+        });
+    }
+}
+
+/// A runner that was only thought to be gone, or another repairer, ends the run right before each effect.
+#[test]
+fn whoever_ends_the_run_meanwhile_is_not_overruled() {
+    let alone = |host: &FaultHost| {
+        nobody(host);
+        host.make_dir(RUNS);
+        host.make_dir(&format!("{RUNS}/.active-runs"));
+        host.make_dir(&format!("{RUNS}/.active-runs/tool-calls"));
+        host.make_dir(&format!("{RUNS}/.active-runs/tool-calls/call-1"));
+        orphan(host, "lost");
+        host.set_now_ms(host.now_ms() + HOUR_MS);
+    };
+    let steps = recorded(alone, |host| drop(recover(host))).len();
+    let (mut kept, mut closed) = (0, 0);
+    for n in 0..steps {
+        let host = FaultHost::new();
+        alone(&host);
+        host.begin();
+        host.interrupt_at(n, |host| {
+            let path = format!("{RUNS}/lost/status.json");
+            let active = host.text(&path).is_some_and(|text| text.contains("\"running\""));
+            if active {
+                put(host, &path, &records::complete("lost", host.now_ms()));
+            }
+        });
+        let done = recover(&host).expect("nobody else has the lock");
+        let text = host.text(&format!("{RUNS}/lost/status.json")).expect("there");
+        let status: Value = serde_json::from_str(&text).expect("whole");
+        if status["state"] == "complete" {
+            kept += 1;
+            assert!(done.done.is_empty(), "before effect {n}: {done:?}");
+            assert!(
+                !host.has(&format!("{RESULTS}/lost.json")),
+                "before effect {n}: a failed result over a success"
+            );
+        } else {
+            closed += 1;
+        }
+    }
+    assert!(kept > 0 && closed > 0, "{kept} kept, {closed} closed");
+}
