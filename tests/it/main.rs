@@ -35,6 +35,7 @@ mod prune;
 mod race;
 mod read_only;
 mod recover;
+mod recover_killed;
 mod release;
 mod reserve;
 mod resume;

@@ -1,0 +1,280 @@
+//! An apply, an undo and a removal of old runs in real processes, each killed with SIGKILL at every effect.
+//!
+//! Theory of operation. The program is run once under `strace`, which lists its effects: the system calls that change
+//! the store. Then there is one run for each of them, on a fresh copy of the same store, in which `strace`
+//! kills it before it makes that call. The same command is given again, with nobody watching, and what it comes to is
+//! compared with what an undisturbed one comes to, times left out. RS-REC-20, RS-REC-26, RS-REC-28, RS-RET-10.
+//!
+//! A part of the effects is tried unless `RUNSTORE_CRASH_MATRIX` says `all`.
+
+#![expect(clippy::print_stdout, reason = "the counts of the matrix are shown with --nocapture")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use regex_lite::Regex;
+use serde_json::json;
+use testkit::process::{now_ms, skip};
+use testkit::records::{self, SESSION, with};
+use testkit::trace::refusal;
+use testkit::{Store, tree};
+
+use crate::ask::{self, utf8};
+use crate::lists::slot;
+
+const NOBODY: u32 = 999_999_999;
+const DAY_MS: i64 = 86_400_000;
+
+/// Calls that may change something.
+const CALLS: &str = "trace=/^(rename|unlink|mkdir|rmdir|link|symlink|open|creat|write|pwrite|fsync|\
+                     fdatasync|ftruncate|fchmod|chmod|flock)";
+
+/// How many effects are tried where not all are.
+const SHARE: usize = 16;
+
+/// One command and the store that it is given.
+struct Scene {
+    name: &'static str,
+    args: fn(&Path) -> Vec<String>,
+    store: fn() -> Store,
+    /// What is done to each copy before.
+    before: Option<fn(&Path)>,
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+fn apply(root: &Path) -> Vec<String> {
+    words(&["recover", utf8(root), "--apply", "--grace-ms", "0"])
+}
+
+fn undo(root: &Path) -> Vec<String> {
+    words(&["recover", "undo", "--root", utf8(root)])
+}
+
+fn prune(root: &Path) -> Vec<String> {
+    words(&["prune", utf8(root), "--apply"])
+}
+
+/// An orphan without a result and with litter and a configuration, one with a pending result, a proven end that was
+/// left half done and holds a slot, and a lease of nobody.
+fn broken() -> Store {
+    let store = Store::new();
+    let at = now_ms() - 60_000;
+    let run = store.run("lost");
+    run.status(&with(records::running("lost", NOBODY, at), "toolCallId", "call-1"));
+    run.file(&format!(".status.json.{NOBODY}.{}.abc.tmp", at - DAY_MS), "{");
+    run.event(&json!({"type": "subagent.run.started", "runId": "lost", "ts": at}));
+    store.active_marker("lost").tool_call_alias("call-1", "lost");
+    store.file("async-cfg-lost.json", "{\"id\":\"lost\"}");
+    store.run("told").status(&records::running("told", NOBODY, at));
+    let pending = format!("async-subagent-results/result-pending/{SESSION}/told.json");
+    store.file(&pending, records::result("told", at).to_string());
+    let half = store.run("half");
+    records::finish(&half, at);
+    let overlay = json!({
+        "version": 1, "state": "pending", "runId": "half", "runnerProcessInstanceId": records::INSTANCE,
+    });
+    half.status(&with(records::complete("half", at), "processTerminal", overlay));
+    slot(&store, 0, "half", SESSION);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
+    store.lease(&"ab".repeat(32), &records::lease("gone", NOBODY, host.trim(), at));
+    store
+}
+
+/// Two runs that nobody wants any more, and one that is new.
+fn old() -> Store {
+    let store = Store::new();
+    for (id, days) in [("old-1", 40), ("old-2", 50), ("new", 1)] {
+        let at = now_ms() - days * DAY_MS;
+        let run = store.run(id);
+        records::finish(&run, at);
+        run.file("output-0.log", "answer\n");
+        for path in tree::walk(run.path()).expect("ours").iter().rev() {
+            tree::set_time_ms(path, u64::try_from(at).expect("after 1970")).expect("ours");
+        }
+    }
+    store
+}
+
+const SCENES: [Scene; 3] = [
+    Scene { name: "recover --apply", args: apply, store: broken, before: None },
+    Scene { name: "recover undo", args: undo, store: broken, before: Some(applied) },
+    Scene { name: "prune --apply", args: prune, store: old, before: None },
+];
+
+fn applied(root: &Path) {
+    run(&apply(root));
+}
+
+fn run(args: &[String]) -> i32 {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    ask::run(&args).code
+}
+
+/// A copy of a tree with its modes and times: the ages of files decide.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(status.expect("there is a cp").success());
+}
+
+/// An effect: a call, and the how-maniest of its name.
+#[derive(Clone)]
+struct Effect {
+    name: String,
+    number: usize,
+    text: String,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.name, self.number, self.text)
+    }
+}
+
+fn effects(log: &str) -> Vec<Effect> {
+    let mut numbers = BTreeMap::<&str, usize>::new();
+    let mut found = Vec::new();
+    for line in log.lines() {
+        let Some((name, rest)) = line.split_once('(') else { continue };
+        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            continue;
+        }
+        let number = numbers.entry(name).or_default();
+        *number += 1;
+        let said = ["1,", "2,"].iter().any(|fd| rest.starts_with(fd));
+        let changes = match name {
+            "open" | "openat" | "openat2" => rest.contains("O_CREAT"),
+            "write" => !said,
+            _ => true,
+        };
+        if changes {
+            let text = rest.chars().take(90).collect();
+            found.push(Effect { name: name.to_owned(), number: *number, text });
+        }
+    }
+    found
+}
+
+/// Runs the program under `strace`; whether it was killed.
+fn traced(args: &[String], log: &Path, kill: Option<&Effect>) -> bool {
+    let mut command = Command::new("strace");
+    command.arg("-o").arg(log).arg("-e");
+    match kill {
+        None => command.arg(CALLS),
+        Some(Effect { name, number, .. }) => command
+            .arg(format!("trace={name}"))
+            .arg("-e")
+            .arg(format!("inject={name}:signal=KILL:when={number}")),
+    };
+    command.arg(ask::binary()).args(args).env("HOME", "/nonexistent");
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("strace was there before");
+    fs::read_to_string(log).unwrap_or_default().contains("+++ killed by SIGKILL +++")
+}
+
+/// Content by path, without what a recoverer keeps for itself and without times.
+fn state(root: &Path) -> BTreeMap<String, String> {
+    let times = Regex::new(r#"\d{13,16}|"durationMs": ?\d+"#).expect("a pattern");
+    let litter = Regex::new(r"\.tmp$|\.released-|\.candidate-|capacity\.claim|retention")
+        .expect("a pattern");
+    let mut files = BTreeMap::new();
+    for path in tree::walk(root).expect("ours") {
+        let name = path.strip_prefix(root).expect("below").to_string_lossy().into_owned();
+        if name.contains(".runstore") || litter.is_match(&name) {
+            continue;
+        }
+        let text = match fs::read(&path) {
+            Ok(bytes) => String::from_utf8(bytes).expect("text"),
+            Err(_) => "a directory".to_owned(),
+        };
+        let own = root.to_string_lossy();
+        let text = times.replace_all(&text, "T").replace(own.as_ref(), "ROOT");
+        files.insert(times.replace_all(&name, "T").into_owned(), text);
+    }
+    files
+}
+
+fn differences(now: &BTreeMap<String, String>, then: &BTreeMap<String, String>) -> Vec<String> {
+    let names = now.keys().chain(then.keys());
+    names.filter(|name| now.get(*name) != then.get(*name)).cloned().collect()
+}
+
+fn part_of(effects: Vec<Effect>) -> Vec<Effect> {
+    if std::env::var("RUNSTORE_CRASH_MATRIX").is_ok_and(|word| word == "all") {
+        return effects;
+    }
+    let last = effects.len() - 1;
+    let mut at: Vec<usize> = (0..SHARE).map(|n| n * last / (SHARE - 1)).collect();
+    at.dedup();
+    at.into_iter().map(|at| effects[at].clone()).collect()
+}
+
+#[test]
+fn an_apply_an_undo_and_a_removal_may_be_killed_at_any_effect() {
+    let test = "apply, undo and prune killed at every effect";
+    if let Some(why) = refusal() {
+        return skip(test, &why);
+    }
+    for scene in SCENES {
+        let store = (scene.store)();
+        fs::set_permissions(store.root(), fs::Permissions::from_mode(0o700)).expect("ours");
+        let (mut number, places) = (0, tempfile::tempdir().expect("room"));
+        let mut fresh = || -> PathBuf {
+            number += 1;
+            let root = places.path().join(format!("store-{number}"));
+            copy(store.root(), &root);
+            if let Some(before) = scene.before {
+                before(&root);
+            }
+            root
+        };
+        let log = places.path().join("log");
+        let whole = fresh();
+        assert!(!traced(&(scene.args)(&whole), &log, None), "nobody kills it");
+        let end = state(&whole);
+        assert!(
+            !differences(&state(&fresh()), &end).is_empty(),
+            "{}: it does something",
+            scene.name
+        );
+        let all = effects(&fs::read_to_string(&log).expect("a log"));
+        let (count, tried) = (all.len(), part_of(all));
+        let (mut killed, mut came_through) = (0, 0);
+        for effect in &tried {
+            let root = fresh();
+            let args = (scene.args)(&root);
+            match traced(&args, &log, Some(effect)) {
+                true => killed += 1,
+                // The number of a call may be another when something was faster.
+                false => came_through += 1,
+            }
+            let code = run(&args);
+            assert!([0, 1].contains(&code), "{} {effect}: {code}", scene.name);
+            let differ = differences(&state(&root), &end);
+            assert!(differ.is_empty(), "{} killed at {effect}: {differ:?}", scene.name);
+            let after = state(&root);
+            run(&args);
+            if scene.name != "recover undo" {
+                let differ = differences(&state(&root), &after);
+                assert!(differ.is_empty(), "{} {effect}: done twice: {differ:?}", scene.name);
+            }
+            fs::remove_dir_all(&root).expect("ours");
+        }
+        println!(
+            "{}: {count} effects, {} tried, {killed} killed, {came_through} came through, 0 violations",
+            scene.name,
+            tried.len()
+        );
+        assert!(
+            killed * 10 >= tried.len() * 9,
+            "{}: {killed} of {} killed",
+            scene.name,
+            tried.len()
+        );
+    }
+}
