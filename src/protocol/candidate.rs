@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use super::document::{Document, Lookup};
+use super::document::{Document, Keys, Lookup};
 use super::error::DecodeError;
 use super::member;
 use super::open::{Word as _, words};
@@ -86,6 +86,17 @@ pub struct Instance {
     pub tree: Option<ProcessTree>,
 }
 
+/// The members of a record of a process.
+static INSTANCE_MEMBERS: Keys<7> = Keys::new([
+    "kind",
+    "processInstanceId",
+    "closeObservedAt",
+    "exitCode",
+    "signal",
+    "attempt",
+    "processTree",
+]);
+
 impl Instance {
     /// Reads one record. `member` is its place in the document, for messages.
     /// Spec: RS-CAND-01, RS-CAND-03.
@@ -95,15 +106,7 @@ impl Instance {
     pub fn read(raw: Raw<'_>, member: &(impl fmt::Display + ?Sized)) -> Result<Self, DecodeError> {
         let doc =
             raw.object().ok_or_else(|| DecodeError::member(member.to_string(), "an object"))?;
-        let doc = doc.pick([
-            "kind",
-            "processInstanceId",
-            "closeObservedAt",
-            "exitCode",
-            "signal",
-            "attempt",
-            "processTree",
-        ]);
+        let doc = doc.pick(&INSTANCE_MEMBERS);
         let at = |key: &str| format!("{member}.{key}");
         let fail = |key: &str, expected| DecodeError::member(at(key), expected);
         let kind = member::text(&doc, "kind")
@@ -159,18 +162,15 @@ impl Instance {
     }
 }
 
+/// The members of what is known of a process tree.
+static TREE_MEMBERS: Keys<6> =
+    Keys::new(["state", "mechanism", "processGroupId", "verifiedAt", "reason", "diagnostic"]);
+
 impl ProcessTree {
     fn read(raw: Raw<'_>, member: &(impl fmt::Display + ?Sized)) -> Result<Self, DecodeError> {
         let doc =
             raw.object().ok_or_else(|| DecodeError::member(member.to_string(), "an object"))?;
-        let doc = doc.pick([
-            "state",
-            "mechanism",
-            "processGroupId",
-            "verifiedAt",
-            "reason",
-            "diagnostic",
-        ]);
+        let doc = doc.pick(&TREE_MEMBERS);
         let fail = |key: &str, expected| DecodeError::member(format!("{member}.{key}"), expected);
         match member::text(&doc, "state").as_deref() {
             Some("observed") => {

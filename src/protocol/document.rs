@@ -15,7 +15,7 @@
 //! Not promised: validation of nested values beyond their syntax, and any canonical form.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 
 use serde::de::{Deserializer as _, MapAccess, Visitor};
@@ -49,18 +49,79 @@ impl<'a> Lookup<'a> for Document<'a> {
     }
 }
 
-/// Some members of an object: those of the keys that were asked for, and no other.
-#[derive(Clone, Copy, Debug)]
+/// Keys that a view asks for, in an order in which one is found at once. Made at compile time.
+#[derive(Debug)]
+pub(super) struct Keys<const N: usize> {
+    words: [&'static str; N],
+    /// By [`bucket`]: a bit for each word in it.
+    buckets: [u64; 64],
+}
+
+impl<const N: usize> Keys<N> {
+    /// Of at most 64 words.
+    pub(super) const fn new(words: [&'static str; N]) -> Self {
+        let mut buckets = [0; 64];
+        let mut at = 0;
+        while at < N {
+            buckets[bucket(words[at].as_bytes())] |= 1 << at;
+            at += 1;
+        }
+        Self { words, buckets }
+    }
+
+    #[inline]
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        let mut fits = self.buckets[bucket(key)];
+        while fits != 0 {
+            let at = fits.trailing_zeros() as usize;
+            if self.words.get(at)?.as_bytes() == key {
+                return Some(at);
+            }
+            fits &= fits - 1;
+        }
+        None
+    }
+}
+
+/// Some members of an object: those of the keys that were asked for, and no other. Views ask for them in the
+/// order of their keys, so the one behind the last one is tried first.
+#[derive(Debug)]
 pub(super) struct Picked<'a, const N: usize> {
-    keys: [&'static str; N],
-    values: [Option<Raw<'a>>; N],
+    keys: &'static Keys<N>,
+    next: Cell<usize>,
+    values: Values<'a, N>,
+}
+
+#[derive(Debug)]
+enum Values<'a, const N: usize> {
+    /// In an outlined object: the number of each value, and 0, which is the object itself, for none.
+    Places(Outlined<'a>, [u16; N]),
+    Found(Box<[Option<Raw<'a>>; N]>),
+}
+
+impl<'a, const N: usize> Picked<'a, N> {
+    fn new(keys: &'static Keys<N>, values: Values<'a, N>) -> Self {
+        Self { keys, next: Cell::new(0), values }
+    }
 }
 
 impl<'a, const N: usize> Lookup<'a> for Picked<'a, N> {
     fn get(&self, key: &str) -> Option<Raw<'a>> {
-        let at = self.keys.iter().position(|k| is_same(k.as_bytes(), key.as_bytes()));
+        let next = self.next.get();
+        let at = match self.keys.words.get(next) {
+            Some(word) if std::ptr::eq(*word, key) => Some(next),
+            _ => self.keys.find(key.as_bytes()),
+        };
         debug_assert!(at.is_some(), "'{key}' was not picked");
-        self.values[at?]
+        let at = at?;
+        self.next.set(at + 1);
+        match &self.values {
+            Values::Places(object, places) => match places.get(at)? {
+                0 => None,
+                place => object.at(usize::from(*place)).map(Raw::part),
+            },
+            Values::Found(values) => *values.get(at)?,
+        }
     }
 }
 
@@ -194,7 +255,7 @@ impl<'a> Document<'a> {
             object.each_member(|k, value| {
                 if is_same(k, key.as_bytes()) {
                     // Of duplicates the last one stays.
-                    found = Some(value);
+                    found = Some(usize::from(value));
                 }
             });
             return object.at(found?).map(Raw::part);
@@ -217,18 +278,52 @@ impl<'a> Document<'a> {
     }
 
     /// The members of these keys, found in one pass. Worth it for a view that asks for several.
-    pub(super) fn pick<const N: usize>(&self, keys: [&'static str; N]) -> Picked<'a, N> {
-        let mut values = [None; N];
-        if let Some(object) = self.plain_keys() {
-            object.each_member(|key, value| {
-                if let Some(at) = keys.iter().position(|k| is_same(k.as_bytes(), key)) {
-                    // Of duplicates the last one stays.
-                    values[at] = Some(value);
-                }
-            });
-            return Picked { keys, values: values.map(|v| Some(Raw::part(object.at(v?)?))) };
-        }
-        Picked { keys, values: keys.map(|key| self.get(key)) }
+    pub(super) fn pick<const N: usize>(&self, keys: &'static Keys<N>) -> Picked<'a, N> {
+        self.pick_all(keys, |_| ()).0
+    }
+
+    /// The same, and whether any key of the object occurs more than once.
+    pub(super) fn pick_noting_repeats<const N: usize>(
+        &self,
+        keys: &'static Keys<N>,
+    ) -> (Picked<'a, N>, bool) {
+        const FEW: usize = 16;
+        // Of the keys that are asked for a second one is noticed in passing.
+        let mut others: [&[u8]; FEW] = [&[]; FEW];
+        let (mut count, mut other_repeats) = (0, false);
+        let (picked, repeats) = self.pick_all(keys, |key| {
+            other_repeats |= others.iter().take(count).any(|other| *other == key);
+            if let Some(room) = others.get_mut(count) {
+                *room = key;
+            }
+            count += 1;
+        });
+        let known = repeats.filter(|_| count <= FEW).map(|repeats| repeats || other_repeats);
+        (picked, known.unwrap_or_else(|| self.has_duplicate_keys()))
+    }
+
+    /// Gives `stranger` every key that is not asked for. Says whether one of the others repeats, where that
+    /// was seen.
+    #[inline]
+    fn pick_all<const N: usize>(
+        &self,
+        keys: &'static Keys<N>,
+        mut stranger: impl FnMut(&'a [u8]),
+    ) -> (Picked<'a, N>, Option<bool>) {
+        let Some(object) = self.plain_keys() else {
+            let values = Values::Found(Box::new(keys.words.map(|key| self.get(key))));
+            return (Picked::new(keys, values), None);
+        };
+        let (mut places, mut repeats) = ([0; N], false);
+        object.each_member(|key, value| match keys.find(key) {
+            Some(at) => {
+                repeats |= places[at] != 0;
+                // Of duplicates the last one stays.
+                places[at] = value;
+            }
+            None => stranger(key),
+        });
+        (Picked::new(keys, Values::Places(object, places)), Some(repeats))
     }
 
     /// Whether a key occurs more than once.
@@ -321,14 +416,17 @@ fn decoded_key(key: Raw<'_>) -> Cow<'_, str> {
     key.string().unwrap_or(Cow::Borrowed(key.text()))
 }
 
-/// One of 64 bits, told by the length and the ends of a key.
+/// One of 64 numbers, told by the length and the ends of a key.
+#[inline]
+const fn bucket(key: &[u8]) -> usize {
+    let (Some(first), Some(last)) = (key.first(), key.last()) else { return 0 };
+    (key.len() + *first as usize * 5 + *last as usize * 3) % 64
+}
+
+/// The bit of that number.
 #[inline]
 fn mark(key: &str) -> u64 {
-    let key = key.as_bytes();
-    let (first, last) = (key.first().copied(), key.last().copied());
-    let mixed =
-        key.len() + usize::from(first.unwrap_or(0)) * 5 + usize::from(last.unwrap_or(0)) * 3;
-    1 << (mixed % 64)
+    1 << bucket(key.as_bytes())
 }
 
 /// Equality that settles most pairs without a call: keys differ in length or in their last byte.

@@ -165,14 +165,28 @@ fn an_outline_changes_nothing_but_the_time_it_takes() {
 
 #[test]
 fn picked_members_are_those_that_get_finds() {
-    const KEYS: [&str; 4] = ["a", "b", "missing", "k\n"];
-    for text in [r#"{"b":{"x":1},"a":1,"a":[2]}"#, r#"{"k\n":1,"\u0061":"x"}"#, "{}"] {
+    static KEYS: Keys<4> = Keys::new(["a", "b", "missing", "k\n"]);
+    let strangers = |most: usize| {
+        let all: Vec<String> = (0..20).map(|i| format!("\"s{}\":{i}", i.min(most))).collect();
+        format!("{{\"a\":1,{}}}", all.join(","))
+    };
+    for text in [
+        r#"{"b":{"x":1},"a":1,"a":[2]}"#,
+        r#"{"k\n":1,"\u0061":"x"}"#,
+        r#"{"x":1,"b":2,"y":3,"x":4}"#,
+        r#"{"x":1,"b":2,"y":3}"#,
+        &strangers(19),
+        &strangers(18),
+        &strangers(3),
+        "{}",
+    ] {
         let mut room = Outline::default();
         let outlined = Document::outlined(text.as_bytes(), &mut room).expect("valid");
         let parsed = Document::parse(text).expect("valid");
         for doc in [outlined, parsed.clone()] {
-            let picked = doc.pick(KEYS);
-            for key in KEYS {
+            let (picked, repeats) = doc.pick_noting_repeats(&KEYS);
+            assert_eq!(repeats, parsed.has_duplicate_keys(), "{text}");
+            for key in KEYS.words {
                 assert_eq!(picked.get(key), parsed.get(key), "{key} of {text}");
             }
         }

@@ -17,6 +17,7 @@ use super::scan::{colon, is_end, number, text_end, white, word};
 /// A text of more values and keys than this gets no outline: 48 KiB of places, four times what the
 /// largest recorded status has.
 const MAX_NODES: usize = 4096;
+const _: () = assert!(MAX_NODES <= u16::MAX as usize, "a number of a value");
 /// Room for an ordinary status without growing.
 const USUAL_NODES: usize = 256;
 /// Marks a string that has an escape, and an object with such a key, in [`Node::size`].
@@ -45,23 +46,35 @@ impl Node {
     }
 }
 
-/// Room for the places of one text.
+/// Room for the places of one text. What it has grown to is kept for the next one.
 #[derive(Debug, Default)]
 pub struct Outline(Vec<Node>);
 
 impl Outline {
-    /// Finds all places of a text that is one object; `None` when it is anything else, or too much.
-    pub(super) fn of(&mut self, text: &str) -> Option<&[Node]> {
-        self.0.clear();
-        self.0.reserve(USUAL_NODES);
-        self.fill(text.as_bytes())?;
-        Some(&self.0)
+    /// No room yet; it is made when a text needs it.
+    pub const fn new() -> Self {
+        Self(Vec::new())
     }
 
-    fn fill(&mut self, b: &[u8]) -> Option<()> {
+    /// Finds all places of a text that is one object; `None` when it is anything else, or too much.
+    pub(super) fn of(&mut self, text: &str) -> Option<&[Node]> {
         // So every place in it fits as well.
-        u32::try_from(b.len()).ok().filter(|n| *n < NONE)?;
-        let nodes = &mut self.0;
+        u32::try_from(text.len()).ok().filter(|n| *n < NONE)?;
+        let mut places = Places { room: &mut self.0, count: 0 };
+        places.fill(text.as_bytes())?;
+        let count = places.count;
+        self.0.get(..count)
+    }
+}
+
+/// The places that were found so far: the first ones of the room.
+struct Places<'r> {
+    room: &'r mut Vec<Node>,
+    count: usize,
+}
+
+impl Places<'_> {
+    fn fill(&mut self, b: &[u8]) -> Option<()> {
         let mut at = white(b, 0);
         if *b.get(at)? != b'{' {
             return None;
@@ -69,23 +82,28 @@ impl Outline {
         // The innermost value that is still open, and how many are.
         let (mut inner, mut depth, mut in_object) = (NONE, 0, false);
         loop {
-            // Here a value begins.
+            // Here a value begins, or a member.
+            if in_object {
+                let (end, mark) = self.string(b, at)?;
+                if mark != 0 {
+                    self.room.get_mut(inner as usize)?.end = mark;
+                }
+                at = colon(b, end)?;
+            }
             let start = at;
             let first = *b.get(at)?;
             match first {
-                b'"' => at = string(b, at, nodes)?.0,
+                b'"' => at = self.string(b, at)?.0,
                 b'{' | b'[' => {
-                    if depth >= limits::MAX_DEPTH || nodes.len() >= MAX_NODES {
+                    if depth >= limits::MAX_DEPTH {
                         return None;
                     }
                     (depth, in_object) = (depth + 1, first == b'{');
-                    nodes.push(Node { start: number_of(start), end: 0, size: inner });
-                    inner = number_of(nodes.len() - 1);
+                    let own = number_of(self.count);
+                    self.add(Node { start: number_of(start), end: 0, size: inner })?;
+                    inner = own;
                     at = white(b, at + 1);
                     if *b.get(at)? != if in_object { b'}' } else { b']' } {
-                        if in_object {
-                            at = colon(b, key(b, at, nodes, inner)?)?;
-                        }
                         continue;
                     }
                 }
@@ -97,7 +115,7 @@ impl Outline {
                         b'n' => word(b, at, b"null")?,
                         _ => return None,
                     };
-                    nodes.push(place(start, at, 1));
+                    self.add(place(start, at, 1))?;
                 }
             }
             // Here one has ended, or the end of an empty one stands here.
@@ -106,31 +124,53 @@ impl Outline {
                 match (*b.get(at)?, in_object) {
                     (b',', _) => {
                         at = white(b, at + 1);
-                        if in_object {
-                            at = colon(b, key(b, at, nodes, inner)?)?;
-                        }
                         break;
                     }
                     (b'}', true) | (b']', false) => {
                         at += 1;
-                        let count = nodes.len();
-                        let own = nodes.get_mut(inner as usize)?;
+                        let count = self.count;
+                        let own = self.room.get_mut(inner as usize)?;
                         let outer = own.size;
                         own.size = (number_of(count) - inner) | own.end;
                         own.end = number_of(at);
                         (inner, depth) = (outer, depth - 1);
-                        let Some(around) = nodes.get(outer as usize) else {
+                        if outer == NONE {
                             return is_end(b, at);
-                        };
-                        in_object = b[around.start as usize] == b'{';
+                        }
+                        let around = self.room.get(outer as usize)?;
+                        in_object = *b.get(around.start as usize)? == b'{';
                     }
                     _ => return None,
                 }
             }
-            if nodes.len() >= MAX_NODES {
-                return None;
-            }
         }
+    }
+
+    #[inline]
+    fn add(&mut self, node: Node) -> Option<()> {
+        if self.count >= self.room.len() {
+            self.grow()?;
+        }
+        *self.room.get_mut(self.count)? = node;
+        self.count += 1;
+        Some(())
+    }
+
+    /// Makes room for more places, but not for more than [`MAX_NODES`].
+    #[cold]
+    fn grow(&mut self) -> Option<()> {
+        let most = (self.room.len() * 2).clamp(USUAL_NODES, MAX_NODES);
+        self.room.resize(most, place(0, 0, 1));
+        (self.count < most).then_some(())
+    }
+
+    /// Notes a string; gives the place behind it, and its mark.
+    #[inline]
+    fn string(&mut self, b: &[u8], at: usize) -> Option<(usize, u32)> {
+        let (end, escaped) = text_end(b, at)?;
+        let mark = if escaped { ESCAPED } else { 0 };
+        self.add(place(at, end, 1 | mark))?;
+        Some((end, mark))
     }
 }
 
@@ -144,25 +184,6 @@ fn number_of(place: usize) -> u32 {
 #[inline]
 fn place(start: usize, end: usize, size: u32) -> Node {
     Node { start: number_of(start), end: number_of(end), size }
-}
-
-/// Notes a string; gives the place behind it, and its mark.
-#[inline]
-fn string(b: &[u8], at: usize, nodes: &mut Vec<Node>) -> Option<(usize, u32)> {
-    let (end, escaped) = text_end(b, at)?;
-    let mark = if escaped { ESCAPED } else { 0 };
-    nodes.push(place(at, end, 1 | mark));
-    Some((end, mark))
-}
-
-/// Notes a key of the object at a number; gives the place behind it.
-#[inline]
-fn key(b: &[u8], at: usize, nodes: &mut Vec<Node>, object: u32) -> Option<usize> {
-    let (end, mark) = string(b, at, nodes)?;
-    if mark != 0 {
-        nodes.get_mut(object as usize)?.end = mark;
-    }
-    Some(end)
 }
 
 /// A value and the places in it.
@@ -185,16 +206,19 @@ impl<'a> Outlined<'a> {
     }
 
     /// Gives `each` every key of an object as written, without its quotes, and the number of its
-    /// value, which [`Outlined::at`] takes.
+    /// value, which is above 0 and which [`Outlined::at`] takes.
     #[inline]
-    pub(super) fn each_member(self, mut each: impl FnMut(&'a [u8], usize)) {
-        let base = self.nodes.first().map_or(0, |own| own.start);
-        let mut at = 1;
-        while let (Some(key), Some(value)) = (self.nodes.get(at), self.nodes.get(at + 1)) {
-            if let Some(key) = key.inside(self.text, base) {
-                each(key, at + 1);
+    pub(super) fn each_member(self, mut each: impl FnMut(&'a [u8], u16)) {
+        let Some((own, mut rest)) = self.nodes.split_first() else { return };
+        let mut number = 2;
+        while let [key, value, ..] = rest {
+            if let Some(key) = key.inside(self.text, own.start) {
+                each(key, number);
             }
-            at += 1 + value.count();
+            let passed = 1 + value.count();
+            rest = rest.get(passed..).unwrap_or_default();
+            #[expect(clippy::cast_possible_truncation, reason = "there are at most MAX_NODES")]
+            (number += passed as u16);
         }
     }
 

@@ -64,7 +64,7 @@ impl RecordedIdentity {
 
     /// The members that this looks at.
     pub(super) const KEYS: [&'static str; 5] =
-        ["runnerIdentity", "startIdentity", "processStartIdentity", "bootId", "pidfdInode"];
+        ["runnerIdentity", "startIdentity", "processStartIdentity", "pidfdInode", "bootId"];
 
     pub(super) fn of<'a>(doc: &impl Lookup<'a>) -> Self {
         let nested = doc.get("runnerIdentity").and_then(Raw::object);
@@ -76,11 +76,11 @@ impl RecordedIdentity {
             Some(digits) => digits.parse().ok(),
             None => raw.integer().and_then(|n| u64::try_from(n).ok()),
         });
-        Self {
-            start_identity: start.or_else(|| member::loose_string(doc, "processStartIdentity")),
-            boot_id: text("bootId"),
-            pidfd_inode,
-        }
+        let boot_id = text("bootId");
+        // Beside an object of its own the flat member is another one.
+        let flat = || nested.as_ref().and_then(|_| doc.get("processStartIdentity")?.string());
+        let start_identity = start.or_else(|| flat().map(Cow::into_owned));
+        Self { start_identity, boot_id, pidfd_inode }
     }
 
     /// Its members in a record of ours, in their order.

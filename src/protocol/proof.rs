@@ -15,7 +15,7 @@
 //! Not promised: that an `observed` proof is true. It is a claim of its writer, well formed.
 
 use super::candidate::{Instance, InstanceKind};
-use super::document::{Document, Lookup};
+use super::document::{Document, Keys, Lookup};
 use super::error::DecodeError;
 use super::member;
 use super::open::{Open, Word as _, words};
@@ -131,6 +131,21 @@ pub struct Proof {
     pub exit_evidence: Option<Open<ExitGrade>>,
 }
 
+/// The members of a proof, in the order in which they are looked at.
+static MEMBERS: Keys<11> = Keys::new([
+    "version",
+    "state",
+    "runId",
+    "runnerProcessInstanceId",
+    "childIndex",
+    "observedAt",
+    "diagnostic",
+    "reason",
+    "exitEvidence",
+    "instances",
+    "resumeDisposition",
+]);
+
 impl Proof {
     /// Reads a proof.
     /// Spec: RS-PROOF-01, RS-PROOF-02.
@@ -156,19 +171,7 @@ impl Proof {
     }
 
     fn read_parts(doc: &Document<'_>) -> Result<Self, DecodeError> {
-        let doc = &doc.pick([
-            "version",
-            "state",
-            "runId",
-            "runnerProcessInstanceId",
-            "childIndex",
-            "observedAt",
-            "diagnostic",
-            "reason",
-            "instances",
-            "resumeDisposition",
-            "exitEvidence",
-        ]);
+        let doc = &doc.pick(&MEMBERS);
         let mut proof = Self::read_header(doc)?;
         proof.child_index = doc.get("childIndex").and_then(member::whole_number);
         proof.observed_at_ms = doc.get("observedAt").and_then(member::finite_ms);

@@ -117,25 +117,35 @@ fn before(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }
 
+/// The place behind the white space here.
 #[inline]
-pub(super) fn white(b: &[u8], mut at: usize) -> usize {
+pub(super) fn white(b: &[u8], at: usize) -> usize {
+    if b.get(at).is_some_and(|c| *c > b' ') { at } else { some_white(b, at) }
+}
+
+fn some_white(b: &[u8], mut at: usize) -> usize {
     loop {
         match b.get(at) {
-            Some(b'\n') => {
-                at += 1;
-                // Indentation: the spaces are what is zero after the difference to spaces.
-                while let Some(word) = eight(b, at) {
-                    let spaces = before(word ^ (ONES * u64::from(b' ')));
-                    at += spaces;
-                    if spaces < 8 {
-                        break;
-                    }
-                }
-            }
+            Some(b'\n') => at = indentation(b, at + 1),
             Some(b' ' | b'\r' | b'\t') => at += 1,
             _ => return at,
         }
     }
+}
+
+/// The place behind the spaces here, or before the last few of them.
+#[inline]
+fn indentation(b: &[u8], at: usize) -> usize {
+    let mut rest = b.get(at..).unwrap_or_default();
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        // The spaces are what is zero after the difference to spaces.
+        let others = u64::from_le_bytes(*word) ^ (ONES * u64::from(b' '));
+        if others != 0 {
+            return b.len() - rest.len() + before(others);
+        }
+        rest = behind;
+    }
+    b.len() - rest.len()
 }
 
 /// What stands between a key and its value.
@@ -256,24 +266,55 @@ fn string(b: &[u8], at: usize) -> Option<usize> {
 /// The place behind a string, and whether it has an escape.
 #[inline]
 pub(super) fn text_end(b: &[u8], at: usize) -> Option<(usize, bool)> {
-    let mut at = token(b, at, b'"')?;
+    let at = token(b, at, b'"')?;
+    let end = plain_end(b, at)?;
+    match b.get(end)? {
+        b'"' => Some((end + 1, false)),
+        _ => text_end_slowly(b, end),
+    }
+}
+
+/// The first place that may end a run of plain text; in the last few bytes any.
+#[inline]
+fn plain_end(b: &[u8], at: usize) -> Option<usize> {
+    let mut rest = b.get(at..)?;
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        let marks = text_marks(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return Some(b.len() - rest.len() + before(marks));
+        }
+        rest = behind;
+    }
+    Some(b.len() - rest.len())
+}
+
+/// The same from somewhere within a string: one with an escape, with what no string may hold, or one that ends
+/// with the text.
+#[cold]
+fn text_end_slowly(b: &[u8], mut at: usize) -> Option<(usize, bool)> {
     let mut escaped = false;
     loop {
-        while let Some(word) = eight(b, at) {
-            let marks = below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
-            if marks != 0 {
-                at += before(marks);
-                break;
-            }
-            at += 8;
-        }
         match b.get(at)? {
             b'"' => return Some((at + 1, escaped)),
-            b'\\' => (at, escaped) = (escape(b, at + 1)?, true),
+            b'\\' => {
+                escaped = true;
+                at = plain_end(b, escape(b, at + 1)?)?;
+            }
             0..0x20 => return None,
             _ => at += 1,
         }
     }
+}
+
+/// The top bit of each byte that ends a run of plain text: a quote, a backslash, a control character. As
+/// with [`below`], only the lowest one is sure.
+#[inline]
+fn text_marks(word: u64) -> u64 {
+    // With this bit turned the quote follows on the control characters, and so does nothing else.
+    let turned = word ^ (ONES * 0x02);
+    let control = turned.wrapping_sub(ONES * 0x21);
+    let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
+    (control | backslash) & !word & TOPS
 }
 
 /// What follows a backslash.
@@ -288,15 +329,23 @@ fn escape(b: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-pub(super) fn number(b: &[u8], mut at: usize) -> Option<usize> {
-    if b[at] == b'-' {
-        at += 1;
+#[inline]
+pub(super) fn number(b: &[u8], at: usize) -> Option<usize> {
+    let first = at + usize::from(b.get(at) == Some(&b'-'));
+    let at = digits(b, first);
+    // `01` is no number.
+    if at == first || (at > first + 1 && b.get(first) == Some(&b'0')) {
+        return None;
     }
-    at = match b.get(at)? {
-        b'0' => at + 1,
-        b'1'..=b'9' => digits(b, at + 1),
-        _ => return None,
-    };
+    match b.get(at) {
+        Some(b'.' | b'e' | b'E') => fraction(b, at),
+        // Every other follower is judged by whoever expects one.
+        _ => Some(at),
+    }
+}
+
+/// What follows the whole part of a number.
+fn fraction(b: &[u8], mut at: usize) -> Option<usize> {
     if b.get(at) == Some(&b'.') {
         at = some_digits(b, at + 1)?;
     }
@@ -307,15 +356,23 @@ pub(super) fn number(b: &[u8], mut at: usize) -> Option<usize> {
         }
         at = some_digits(b, at)?;
     }
-    // `01` is no number; every other follower is judged by whoever expects one.
-    (!b.get(at).is_some_and(u8::is_ascii_digit)).then_some(at)
+    Some(at)
 }
 
-fn digits(b: &[u8], mut at: usize) -> usize {
-    while b.get(at).is_some_and(u8::is_ascii_digit) {
-        at += 1;
+#[inline]
+fn digits(b: &[u8], at: usize) -> usize {
+    let mut rest = b.get(at..).unwrap_or_default();
+    while let Some((word, behind)) = rest.split_first_chunk() {
+        // A digit less `0` is at most 9; what is more carries into its top bit, and no further.
+        let values = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'0'));
+        let others = (((values & !TOPS) + ONES * 0x76) | values) & TOPS;
+        if others != 0 {
+            return b.len() - rest.len() + before(others);
+        }
+        rest = behind;
     }
-    at
+    let more = rest.iter().take_while(|c| c.is_ascii_digit()).count();
+    b.len() - rest.len() + more
 }
 
 fn some_digits(b: &[u8], at: usize) -> Option<usize> {

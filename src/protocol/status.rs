@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::document::{Document, Lookup};
+use super::document::{Document, Keys, Lookup};
 use super::error::DecodeError;
 use super::limits;
 use super::open::Open;
@@ -119,59 +119,59 @@ pub struct StepView {
 /// Where a text is cut: nothing that decides anything is that long, and a view is copied.
 const LONGEST_TEXT_BYTES: usize = 64 << 10;
 
-/// The members of a status that are looked at.
-const MEMBERS: [&str; 34] = [
+/// The members of a status that are looked at, in the order in which that is done.
+static MEMBERS: Keys<34> = Keys::new([
     "runId",
-    "state",
     "sessionId",
-    "mode",
-    "startedAt",
-    "lastUpdate",
-    "endedAt",
-    "cwd",
-    "sessionFile",
-    "steps",
-    "steering",
-    "runnerPid",
-    "processTerminal",
-    "lifecycleArtifactVersion",
     "toolCallId",
+    "mode",
+    "state",
     "pidNamespaceScope",
     "hostname",
-    "lastActivityAt",
-    "deadlineAt",
-    "timeoutMs",
-    "displayDismissedAt",
-    "error",
-    "isNested",
-    "parentWorkflowRunId",
-    "stopped",
-    "timedOut",
-    "ownerPid",
-    "pid",
-    "lane",
     RecordedIdentity::KEYS[0],
     RecordedIdentity::KEYS[1],
     RecordedIdentity::KEYS[2],
     RecordedIdentity::KEYS[3],
     RecordedIdentity::KEYS[4],
-];
-
-/// The members of a step that are looked at.
-const STEP_MEMBERS: [&str; 12] = [
-    "agent",
-    "status",
-    "model",
-    "requestedModel",
-    "thinking",
     "startedAt",
     "endedAt",
+    "lastUpdate",
+    "lastActivityAt",
+    "deadlineAt",
+    "timeoutMs",
+    "displayDismissedAt",
+    "error",
+    "cwd",
+    "sessionFile",
+    "isNested",
+    "parentWorkflowRunId",
+    "stopped",
+    "timedOut",
+    "steering",
+    "processTerminal",
+    "lifecycleArtifactVersion",
+    "runnerPid",
+    "ownerPid",
+    "pid",
+    "steps",
+    "lane",
+]);
+
+/// The members of a step that are looked at, in that order.
+static STEP_MEMBERS: Keys<12> = Keys::new([
+    "requestedModel",
     "attemptedModels",
+    "model",
+    "thinking",
+    "agent",
+    "status",
     "error",
     "runId",
     "async",
     "sessionFile",
-];
+    "startedAt",
+    "endedAt",
+]);
 
 /// Reads members with a needed type, noting each mismatch.
 struct Members<L> {
@@ -228,7 +228,8 @@ impl StatusView {
     /// Reads the members that matter. Never fails: what is wrong is in [`StatusView::damage`].
     /// Spec: RS-STATUS-01, RS-STATUS-02.
     pub fn read(doc: &Document<'_>) -> Self {
-        let mut m = Members { doc: doc.pick(MEMBERS), step: None, damage: Vec::new() };
+        let (members, duplicate_keys) = doc.pick_noting_repeats(&MEMBERS);
+        let mut m = Members { doc: members, step: None, damage: Vec::new() };
         let mut view = Self {
             run_id: m.string("runId").map(Cow::into_owned),
             session_id: m.string("sessionId").map(Cow::into_owned),
@@ -254,7 +255,7 @@ impl StatusView {
             timed_out: m.flag("timedOut"),
             has_steering: m.get("steering").is_some(),
             overlay: m.doc.get("processTerminal").map(Proof::read_raw),
-            duplicate_keys: doc.has_duplicate_keys(),
+            duplicate_keys,
             ..Self::default()
         };
         if let Some(raw) = m.get("lifecycleArtifactVersion") {
@@ -302,7 +303,8 @@ impl StatusView {
                 m.note(&format!("steps[{i}]"), "an object");
                 continue;
             };
-            let mut s = Members { doc: step.pick(STEP_MEMBERS), step: Some(i), damage: Vec::new() };
+            let doc = step.pick(&STEP_MEMBERS);
+            let mut s = Members { doc, step: Some(i), damage: Vec::new() };
             self.has_requested_model |= s.get("requestedModel").is_some();
             self.has_attempted_models |= s.get("attemptedModels").is_some();
             for key in ["model", "thinking"] {

@@ -1,6 +1,7 @@
 //! One file into one fact: bounded, no link followed, plain files of the expected owner only. And the names
 //! in a directory, bounded as well.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
@@ -9,6 +10,11 @@ use crate::protocol::evidence::{FileFact, FileMeta};
 use crate::protocol::{DecodeError, Document, Outline};
 
 use super::host::{DirEntry, FileKind, FileRead, Host, Part, ReadError, Stat};
+
+thread_local! {
+    /// Room for the places of a document, kept from one to the next: thousands are read in a row.
+    static ROOM: Cell<Outline> = const { Cell::new(Outline::new()) };
+}
 
 /// Who may own the files of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +110,13 @@ pub(super) fn document<H: Host, T>(
         Err(fact) => return (fact, None),
     };
     let meta = meta_of(&read.stat);
-    let mut room = Outline::default();
+    // Whoever decodes may read another document on the way: it finds no room and makes its own.
+    let mut room = ROOM.take();
     let fact = match Document::outlined(&read.bytes, &mut room).and_then(|doc| decode(&doc)) {
         Ok(value) => FileFact::Present(Box::new(value), meta),
         Err(e) => FileFact::Damaged(e, meta),
     };
+    ROOM.set(room);
     (fact, Some(read.stat))
 }
 

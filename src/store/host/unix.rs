@@ -132,18 +132,17 @@ fn stat_of(s: &rustix::fs::Stat) -> Stat {
 fn read_open(fd: BorrowedFd<'_>, stat: Stat, part: Part) -> Result<FileRead, ReadError> {
     let (offset, want) = part.of(stat)?;
     let want = usize::try_from(want).map_err(|_| io::Error::other("file too long to hold"))?;
-    let mut bytes = vec![0; want];
-    let mut have = 0;
+    let mut bytes = Vec::with_capacity(want);
     // The length at opening bounds the read: a log that grows faster than it is read must end.
-    while have < want {
-        let n = rustix::io::pread(fd, &mut bytes[have..], offset + have as u64)
-            .map_err(io::Error::from)?;
-        if n == 0 {
+    while bytes.len() < want {
+        let at = offset + bytes.len() as u64;
+        let room = rustix::buffer::spare_capacity(&mut bytes);
+        if rustix::io::pread(fd, room, at).map_err(io::Error::from)? == 0 {
             break;
         }
-        have += n;
     }
-    bytes.truncate(have);
+    // The room may be larger than what was asked for.
+    bytes.truncate(want);
     Ok(FileRead { stat, bytes, from_start: offset == 0 })
 }
 
