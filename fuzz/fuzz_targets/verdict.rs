@@ -143,7 +143,6 @@ fn evidence(choices: [u8; 8], files: &[&[u8]]) -> RunEvidence {
         is_dm_store: bit(c1, 6),
         config_left: bit(c1, 5),
         unstable: bit(c1, 4),
-        host: "host-a".to_owned(),
         ..RunEvidence::empty("run-1".to_owned(), now_ms)
     }
 }

@@ -224,16 +224,35 @@ pub(crate) fn row(
     now_ms: i64,
     colored: bool,
 ) -> io::Result<()> {
-    let style = if colored { color(Code::of_report(r)) } else { Style::new() };
-    let state = r.recorded_state.as_deref().map_or("-".into(), word);
-    let since =
-        r.last_evidence_ms.map_or("-".to_owned(), |at| age(now_ms.saturating_sub(at).max(0)));
-    let (verdict, liveness, run) = (r.verdict, r.liveness, escape(&r.run_id));
-    write!(out, "{style}{verdict:<18}{style:#}  {state:<9} {liveness:<12} {since:>8}  {run}")?;
-    for (i, flag) in r.flags.iter().enumerate() {
-        write!(out, "{}{flag}", if i == 0 { "  " } else { "," })?;
+    // Column by column: one format of all of them takes as long as a good part of the judgement.
+    if colored {
+        let style = color(Code::of_report(r));
+        write!(out, "{style}{:<18}{style:#}", r.verdict)?;
+    } else {
+        padded(out, r.verdict, 18)?;
     }
-    writeln!(out)
+    out.write_all(b"  ")?;
+    padded(out, &r.recorded_state.as_deref().map_or("-".into(), word), 9)?;
+    out.write_all(b" ")?;
+    padded(out, r.liveness, 12)?;
+    match r.last_evidence_ms {
+        Some(at) => write!(out, " {:>8}  ", age(now_ms.saturating_sub(at).max(0)))?,
+        None => out.write_all(b"        -  ")?,
+    }
+    out.write_all(escape(&r.run_id).as_bytes())?;
+    for (i, flag) in r.flags.iter().enumerate() {
+        out.write_all(if i == 0 { b"  " } else { b"," })?;
+        out.write_all(flag.as_bytes())?;
+    }
+    out.write_all(b"\n")
+}
+
+/// A word and the spaces that fill its column.
+fn padded(out: &mut impl Write, word: &str, width: usize) -> io::Result<()> {
+    const SPACES: &[u8] = &[b' '; 32];
+    out.write_all(word.as_bytes())?;
+    let missing = width.saturating_sub(word.chars().count());
+    out.write_all(SPACES.get(..missing).unwrap_or(SPACES))
 }
 
 /// The head of a table of rows.

@@ -161,7 +161,7 @@ impl<'a> Document<'a> {
     /// As [`Document::from_bytes`].
     pub fn outlined(bytes: &'a [u8], room: &'a mut Outline) -> Result<Self, DecodeError> {
         let text = text_of(bytes)?;
-        match room.of(text).and_then(|nodes| Outlined::whole(text, nodes)) {
+        match room.of(text).and_then(|nodes| Outlined::new(text, nodes)) {
             Some(whole) => Ok(Self::of_outline(text, whole)),
             None => Self::parse(text),
         }

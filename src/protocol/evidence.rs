@@ -318,8 +318,6 @@ pub struct RunEvidence {
     pub config: FileFact<RunnerConfig>,
     /// Whether files kept changing while they were read.
     pub unstable: bool,
-    /// Host name of the observing side.
-    pub host: String,
 }
 
 impl RunEvidence {
@@ -397,7 +395,6 @@ impl RunEvidence {
             config_left: false,
             config: FileFact::Absent,
             unstable: false,
-            host: String::new(),
         }
     }
 

@@ -68,12 +68,18 @@ pub(super) fn whole<'a>(doc: &impl Lookup<'a>, key: &str, least: i64) -> Result<
 /// Any finite number, cut to whole milliseconds. A number beyond the range of `i64` becomes its
 /// nearest end, because the existing readers ask for no more than a finite number.
 pub(super) fn finite_ms(raw: Raw<'_>) -> Option<i64> {
+    if let Some(whole) = raw.plain_whole() {
+        return Some(whole);
+    }
     #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, which is the rule")]
     raw.number().map(|n| n.floor() as i64)
 }
 
 /// A number without a fraction. Beyond the range of `i64` it becomes the nearest end.
 pub(super) fn whole_number(raw: Raw<'_>) -> Option<i64> {
+    if let Some(whole) = raw.plain_whole() {
+        return Some(whole);
+    }
     #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, which is the rule")]
     raw.number().filter(|n| n.fract() == 0.0).map(|n| n as i64)
 }

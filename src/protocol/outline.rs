@@ -11,6 +11,8 @@
 //! [`MAX_NODES`] places, is left to the other parsers. The bound is there because a hostile text is
 //! little else than values, and would need several times its own size.
 
+use std::ops::Range;
+
 use super::limits;
 use super::scan::{colon, is_end, number, text_end, white, word};
 
@@ -40,9 +42,15 @@ impl Node {
         (self.size & !ESCAPED) as usize
     }
 
-    /// What stands between the quotes of a string, in a text that begins at `base`.
-    fn inside<'t>(&self, text: &'t str, base: u32) -> Option<&'t [u8]> {
-        text.as_bytes().get((self.start - base) as usize + 1..(self.end - base) as usize - 1)
+    #[inline]
+    fn span(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// What stands between the quotes of a string.
+    #[inline]
+    fn inside(&self) -> Range<usize> {
+        self.start as usize + 1..(self.end as usize).saturating_sub(1)
     }
 }
 
@@ -60,20 +68,31 @@ impl Outline {
     pub(super) fn of(&mut self, text: &str) -> Option<&[Node]> {
         // So every place in it fits as well.
         u32::try_from(text.len()).ok().filter(|n| *n < NONE)?;
-        let mut places = Places { room: &mut self.0, count: 0 };
-        places.fill(text.as_bytes())?;
-        let count = places.count;
-        self.0.get(..count)
+        loop {
+            let mut places = Places { room: &mut self.0, count: 0 };
+            let found = places.fill(text.as_bytes());
+            let (count, is_full) = (places.count, places.count >= places.room.len());
+            if found.is_some() {
+                return self.0.get(..count);
+            }
+            // No, or no room: with more of it the text is gone through anew, which happens a few times ever.
+            if !is_full || self.0.len() >= MAX_NODES {
+                return None;
+            }
+            let more = (self.0.len() * 4).clamp(USUAL_NODES, MAX_NODES);
+            self.0.resize(more, place(0, 0, 1));
+        }
     }
 }
 
 /// The places that were found so far: the first ones of the room.
 struct Places<'r> {
-    room: &'r mut Vec<Node>,
+    room: &'r mut [Node],
     count: usize,
 }
 
 impl Places<'_> {
+    /// `None` when the text is no object, or when the room is full.
     fn fill(&mut self, b: &[u8]) -> Option<()> {
         let mut at = white(b, 0);
         if *b.get(at)? != b'{' {
@@ -148,20 +167,9 @@ impl Places<'_> {
 
     #[inline]
     fn add(&mut self, node: Node) -> Option<()> {
-        if self.count >= self.room.len() {
-            self.grow()?;
-        }
         *self.room.get_mut(self.count)? = node;
         self.count += 1;
         Some(())
-    }
-
-    /// Makes room for more places, but not for more than [`MAX_NODES`].
-    #[cold]
-    fn grow(&mut self) -> Option<()> {
-        let most = (self.room.len() * 2).clamp(USUAL_NODES, MAX_NODES);
-        self.room.resize(most, place(0, 0, 1));
-        (self.count < most).then_some(())
     }
 
     /// Notes a string; gives the place behind it, and its mark.
@@ -189,18 +197,45 @@ fn place(start: usize, end: usize, size: u32) -> Node {
 /// A value and the places in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outlined<'a> {
-    pub(super) text: &'a str,
-    pub(super) nodes: &'a [Node],
+    /// The text that the places are of.
+    whole: &'a str,
+    /// The place of the value, and of what is in it.
+    nodes: &'a [Node],
 }
 
 impl<'a> Outlined<'a> {
-    /// The value that the first of the nodes of a whole text stands for.
-    pub(super) fn whole(text: &'a str, nodes: &'a [Node]) -> Option<Self> {
-        let first = nodes.first()?;
-        Some(Self { text: text.get(first.start as usize..first.end as usize)?, nodes })
+    /// The value that the first of some places in a text stands for; `None` without one.
+    #[inline]
+    pub(super) fn new(whole: &'a str, nodes: &'a [Node]) -> Option<Self> {
+        if nodes.is_empty() { None } else { Some(Self { whole, nodes }) }
+    }
+
+    /// The text that the places are of, and the places.
+    #[inline]
+    pub(super) fn parts_of(self) -> (&'a str, &'a [Node]) {
+        (self.whole, self.nodes)
+    }
+
+    /// The exact text of the value.
+    #[inline]
+    pub(super) fn text(self) -> &'a str {
+        self.nodes.first().and_then(|own| self.whole.get(own.span())).unwrap_or_default()
+    }
+
+    /// The first byte of that.
+    #[inline]
+    pub(super) fn first_byte(self) -> Option<u8> {
+        self.whole.as_bytes().get(self.nodes.first()?.start as usize).copied()
+    }
+
+    /// What stands between the quotes of a string.
+    #[inline]
+    pub(super) fn inside(self) -> Option<&'a str> {
+        self.whole.get(self.nodes.first()?.inside())
     }
 
     /// Whether a string has an escape; of an object, whether one of its keys has.
+    #[inline]
     pub(super) fn has_escape(self) -> bool {
         self.nodes.first().is_some_and(|own| own.size & ESCAPED != 0)
     }
@@ -209,10 +244,10 @@ impl<'a> Outlined<'a> {
     /// value, which is above 0 and which [`Outlined::at`] takes.
     #[inline]
     pub(super) fn each_member(self, mut each: impl FnMut(&'a [u8], u16)) {
-        let Some((own, mut rest)) = self.nodes.split_first() else { return };
+        let mut rest = self.nodes.get(1..).unwrap_or_default();
         let mut number = 2;
         while let [key, value, ..] = rest {
-            if let Some(key) = key.inside(self.text, own.start) {
+            if let Some(key) = self.whole.as_bytes().get(key.inside()) {
                 each(key, number);
             }
             let passed = 1 + value.count();
@@ -241,25 +276,21 @@ impl<'a> Outlined<'a> {
     }
 
     /// The value of a number.
+    #[inline]
     pub(super) fn at(self, number: usize) -> Option<Outlined<'a>> {
-        let base = self.nodes.first()?.start;
         let nodes = self.nodes.get(number..)?;
-        let value = nodes.first()?;
-        let span = (value.start - base) as usize..(value.end - base) as usize;
-        Some(Outlined { text: self.text.get(span)?, nodes: nodes.get(..value.count())? })
+        Some(Outlined { whole: self.whole, nodes: nodes.get(..nodes.first()?.count())? })
     }
 
     /// What is directly in it: the elements of an array; of an object each key, then its value.
     pub(super) fn parts(self) -> Parts<'a> {
-        let base = self.nodes.first().map_or(0, |own| own.start);
-        Parts { text: self.text, base, rest: self.nodes.get(1..).unwrap_or_default() }
+        Parts { whole: self.whole, rest: self.nodes.get(1..).unwrap_or_default() }
     }
 }
 
 /// The parts of a value, one after the other.
 pub(super) struct Parts<'a> {
-    text: &'a str,
-    base: u32,
+    whole: &'a str,
     rest: &'a [Node],
 }
 
@@ -268,11 +299,9 @@ impl<'a> Iterator for Parts<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let first = self.rest.first()?;
-        let (nodes, rest) = self.rest.split_at_checked(first.count())?;
+        let (nodes, rest) = self.rest.split_at_checked(self.rest.first()?.count())?;
         self.rest = rest;
-        let span = (first.start - self.base) as usize..(first.end - self.base) as usize;
-        Some(Outlined { text: self.text.get(span)?, nodes })
+        Some(Outlined { whole: self.whole, nodes })
     }
 }
 
@@ -283,7 +312,7 @@ mod tests {
     fn parts(text: &str) -> Option<Vec<String>> {
         let mut room = Outline::default();
         let nodes = room.of(text)?;
-        let whole = Outlined::whole(text, nodes)?;
+        let whole = Outlined::new(text, nodes)?;
         Some(all(whole))
     }
 
@@ -291,8 +320,8 @@ mod tests {
     fn all(value: Outlined<'_>) -> Vec<String> {
         let mut found = Vec::new();
         for part in value.parts() {
-            found.push(part.text.to_owned());
-            if part.text.starts_with(['{', '[']) {
+            found.push(part.text().to_owned());
+            if part.text().starts_with(['{', '[']) {
                 found.extend(all(part));
             }
         }
@@ -324,7 +353,7 @@ mod tests {
         let text = r#"{"plain":"a\"b","esc\u0061ped":1,"o":{"k\n":2}}"#;
         let mut room = Outline::default();
         let nodes = room.of(text).expect("is JSON");
-        let whole = Outlined::whole(text, nodes).expect("has a place");
+        let whole = Outlined::new(text, nodes).expect("has a place");
         let flags: Vec<_> = whole.parts().map(Outlined::has_escape).collect();
         assert_eq!(flags, [false, true, true, false, false, true]);
         assert!(whole.has_escape(), "one of its keys is written with an escape");

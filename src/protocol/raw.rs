@@ -19,14 +19,15 @@ use super::scan::{self, Trust};
 /// One JSON value as found in a file: its exact text, not yet interpreted.
 #[derive(Clone, Copy)]
 pub struct Raw<'a> {
-    text: &'a str,
+    /// Its text, or the one that the places are of.
+    source: &'a str,
     /// The places of the value and of what is in it; empty where no outline was made.
     nodes: &'a [Node],
 }
 
 impl PartialEq for Raw<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.text() == other.text()
     }
 }
 
@@ -69,18 +70,19 @@ impl Kind {
 
 impl fmt::Debug for Raw<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text)
+        f.write_str(self.text())
     }
 }
 
 impl<'a> Raw<'a> {
     /// A value that is known to be well formed.
     pub(super) fn bare(text: &'a str) -> Self {
-        Self { text, nodes: &[] }
+        Self { source: text, nodes: &[] }
     }
 
     pub(super) fn part(part: Outlined<'a>) -> Self {
-        Self { text: part.text, nodes: part.nodes }
+        let (source, nodes) = part.parts_of();
+        Self { source, nodes }
     }
 
     /// Parses a text that holds exactly one JSON value.
@@ -96,12 +98,12 @@ impl<'a> Raw<'a> {
 
     /// The exact text of the value.
     pub fn text(self) -> &'a str {
-        self.text
+        self.outlined().map_or(self.source, Outlined::text)
     }
 
     /// The JSON type, told from the first byte.
     pub fn kind(self) -> Kind {
-        match self.text.as_bytes().first() {
+        match self.first_byte() {
             Some(b'n') => Kind::Null,
             Some(b't' | b'f') => Kind::Bool,
             Some(b'"') => Kind::String,
@@ -111,19 +113,33 @@ impl<'a> Raw<'a> {
         }
     }
 
+    #[inline]
+    fn first_byte(self) -> Option<u8> {
+        match self.outlined() {
+            Some(outlined) => outlined.first_byte(),
+            None => self.source.as_bytes().first().copied(),
+        }
+    }
+
     /// Whether the value is `null`.
     pub fn is_null(self) -> bool {
-        self.kind() == Kind::Null
+        self.first_byte() == Some(b'n')
     }
 
     /// The decoded string, or `None` for any other type. An unpaired surrogate becomes U+FFFD: the
     /// result is for comparing and showing, the file keeps its bytes.
     pub fn string(self) -> Option<Cow<'a, str>> {
-        let body = self.text.strip_prefix('"')?.strip_suffix('"')?;
-        if !self.outlined().map_or_else(|| body.contains('\\'), Outlined::has_escape) {
+        if self.first_byte() != Some(b'"') {
+            return None;
+        }
+        if let Some(outlined) = self.outlined().filter(|outlined| !outlined.has_escape()) {
+            return outlined.inside().map(Cow::Borrowed);
+        }
+        let body = self.text().strip_prefix('"')?.strip_suffix('"')?;
+        if !body.contains('\\') {
             return Some(Cow::Borrowed(body));
         }
-        Some(match serde_json::from_str::<String>(self.text) {
+        Some(match serde_json::from_str::<String>(self.text()) {
             Ok(text) => Cow::Owned(text),
             Err(_) => Cow::Owned(decode_lossy(body)),
         })
@@ -132,10 +148,10 @@ impl<'a> Raw<'a> {
     /// As [`Raw::string`], but of a string of more than `most` bytes in the file only about so much from
     /// its start. For texts that are shown, or compared with short ones.
     pub fn string_start(self, most: usize) -> Option<Cow<'a, str>> {
-        if self.text.len() <= most {
+        if self.text().len() <= most {
             return self.string();
         }
-        let body = self.text.strip_prefix('"')?.strip_suffix('"')?;
+        let body = self.text().strip_prefix('"')?.strip_suffix('"')?;
         let end = (0..=most.min(body.len())).rev().find(|at| body.is_char_boundary(*at))?;
         Some(Cow::Owned(decode_lossy(&body[..end])))
     }
@@ -143,25 +159,39 @@ impl<'a> Raw<'a> {
     /// The decoded string, or `None` for any other type and for a string with an unpaired surrogate.
     /// For tokens and other values whose equality grants something.
     pub fn exact_string(self) -> Option<String> {
-        serde_json::from_str::<String>(self.text).ok()
+        serde_json::from_str::<String>(self.text()).ok()
     }
 
     /// The number as a double, or `None` for another type or a number that no double can hold.
     pub fn number(self) -> Option<f64> {
+        if let Some(whole) = self.plain_whole() {
+            #[expect(clippy::cast_precision_loss, reason = "15 digits are below 2^53")]
+            return Some(whole as f64);
+        }
         if self.kind() != Kind::Number {
             return None;
         }
-        // Digits alone, and few enough for a double to hold them: nearly every number.
-        if self.text.len() <= 15 && self.text.bytes().all(|b| b.is_ascii_digit()) {
-            #[expect(clippy::cast_precision_loss, reason = "15 digits are below 2^53")]
-            return Some(self.text.bytes().fold(0, |n, b| n * 10 + u64::from(b - b'0')) as f64);
+        self.text().parse::<f64>().ok().filter(|n| n.is_finite())
+    }
+
+    /// The value of digits alone, few enough for a double to hold them: nearly every number.
+    pub(super) fn plain_whole(self) -> Option<i64> {
+        let text = self.text().as_bytes();
+        if text.len() > 15 || text.is_empty() {
+            return None;
         }
-        self.text.parse::<f64>().ok().filter(|n| n.is_finite())
+        text.iter().try_fold(0, |n, b| {
+            let digit = b.wrapping_sub(b'0');
+            (digit <= 9).then(|| n * 10 + i64::from(digit))
+        })
     }
 
     /// The number as a whole number of any sign, or `None` when it has a fraction or does not fit
     /// the range in which doubles are exact (±2^53).
     pub fn integer(self) -> Option<i64> {
+        if let Some(whole) = self.plain_whole() {
+            return Some(whole);
+        }
         let n = self.number()?;
         #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and within ±2^53")]
         (n.fract() == 0.0 && n.abs() <= EXACT).then_some(n as i64)
@@ -170,6 +200,9 @@ impl<'a> Raw<'a> {
     /// An instant in milliseconds since the Unix epoch; a fraction is cut off (`RS-JSON-07`).
     /// `None` for another type or a value outside ±2^53.
     pub fn instant_ms(self) -> Option<i64> {
+        if let Some(whole) = self.plain_whole() {
+            return Some(whole);
+        }
         let n = self.number()?;
         #[expect(clippy::cast_possible_truncation, reason = "checked to be within ±2^53")]
         (n.abs() <= EXACT).then_some(n.floor() as i64)
@@ -177,7 +210,7 @@ impl<'a> Raw<'a> {
 
     /// The boolean, or `None` for another type.
     pub fn boolean(self) -> Option<bool> {
-        match self.text {
+        match self.text() {
             "true" => Some(true),
             "false" => Some(false),
             _ => None,
@@ -190,10 +223,10 @@ impl<'a> Raw<'a> {
             return None;
         }
         if let Some(outlined) = self.outlined() {
-            return Some(Document::of_outline(self.text, outlined));
+            return Some(Document::of_outline(outlined.text(), outlined));
         }
-        let scanned = Document::scanned(self.text, Trust::Checked);
-        scanned.unwrap_or_else(|| Document::parse_unchecked(self.text)).ok()
+        let scanned = Document::scanned(self.text(), Trust::Checked);
+        scanned.unwrap_or_else(|| Document::parse_unchecked(self.text())).ok()
     }
 
     /// The elements of an array, or `None` for another type.
@@ -209,17 +242,18 @@ impl<'a> Raw<'a> {
         if let Some(outlined) = self.outlined() {
             return Some(outlined.parts().take(most).map(Raw::part).collect());
         }
-        if let Some(spans) = scan::elements(self.text, most) {
+        if let Some(spans) = scan::elements(self.text(), most) {
             return Some(spans.into_iter().map(Raw::bare).collect());
         }
-        let mut de = serde_json::Deserializer::from_str(self.text);
+        let mut de = serde_json::Deserializer::from_str(self.text());
         let mut all = de.deserialize_seq(ElementsVisitor).ok()?;
         all.truncate(most);
         Some(all)
     }
 
+    #[inline]
     fn outlined(self) -> Option<Outlined<'a>> {
-        (!self.nodes.is_empty()).then_some(Outlined { text: self.text, nodes: self.nodes })
+        Outlined::new(self.source, self.nodes)
     }
 }
 

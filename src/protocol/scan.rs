@@ -80,6 +80,39 @@ pub(super) fn elements(text: &str, most: usize) -> Option<Vec<&str>> {
     }
 }
 
+/// Whether bytes are a text out of a document that was accepted, but for white space at the beginnings of lines
+/// and around the whole. No string holds the end of a line, so such bytes are as well formed as the text and
+/// have the same words. No means nothing: other white space may differ.
+pub(super) fn is_same_but_for_indentation(bytes: &[u8], text: &str) -> bool {
+    let (a, b) = (bytes.trim_ascii(), text.as_bytes().trim_ascii());
+    let (mut i, mut j) = (0, 0);
+    loop {
+        let is_line_end = match (eight(a, i), eight(b, j)) {
+            (Some(own), Some(theirs)) => {
+                let same = before(own ^ theirs);
+                let line = before(equal(own, b'\n')).min(8);
+                if same < 8 && same <= line {
+                    return false;
+                }
+                (i, j) = (i + line, j + line);
+                line < 8
+            }
+            _ => match (a.get(i), b.get(j)) {
+                (None, None) => return true,
+                (own, theirs) if own != theirs => return false,
+                (Some(b'\n'), _) => true,
+                _ => {
+                    (i, j) = (i + 1, j + 1);
+                    false
+                }
+            },
+        };
+        if is_line_end {
+            (i, j) = (white(a, i), white(b, j));
+        }
+    }
+}
+
 pub(super) fn is_end(b: &[u8], at: usize) -> Option<()> {
     (white(b, at) == b.len()).then_some(())
 }
@@ -120,20 +153,26 @@ fn before(marks: u64) -> usize {
 /// The place behind the white space here.
 #[inline]
 pub(super) fn white(b: &[u8], at: usize) -> usize {
-    if b.get(at).is_some_and(|c| *c > b' ') { at } else { some_white(b, at) }
-}
-
-fn some_white(b: &[u8], mut at: usize) -> usize {
-    loop {
-        match b.get(at) {
-            Some(b'\n') => at = indentation(b, at + 1),
-            Some(b' ' | b'\r' | b'\t') => at += 1,
-            _ => return at,
+    match b.get(at) {
+        // Nearly always the end of a line and an indentation.
+        Some(b'\n') => {
+            let at = indentation(b, at + 1);
+            if b.get(at).is_some_and(|c| *c > b' ') { at } else { odd_white(b, at) }
         }
+        Some(c) if *c > b' ' => at,
+        _ => odd_white(b, at),
     }
 }
 
-/// The place behind the spaces here, or before the last few of them.
+#[cold]
+fn odd_white(b: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = b.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// The place behind the spaces here, or before some of them.
 #[inline]
 fn indentation(b: &[u8], at: usize) -> usize {
     let mut rest = b.get(at..).unwrap_or_default();
@@ -157,6 +196,11 @@ pub(super) fn colon(b: &[u8], at: usize) -> Option<usize> {
     {
         return Some(at + 2);
     }
+    odd_colon(b, at)
+}
+
+#[cold]
+fn odd_colon(b: &[u8], at: usize) -> Option<usize> {
     Some(white(b, token(b, white(b, at), b':')?))
 }
 
@@ -470,6 +514,29 @@ mod tests {
                 let object = format!("{{\"a\":{element}}}");
                 assert_eq!(members(&object), Some(vec![("\"a\"", *element)]), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn indentation_is_no_difference_and_everything_else_is() {
+        let text = "{\n    \"a\": [\n      1,\n      \"a b c d e f g\"\n    ],\n    \"c\": {}\n  }";
+        let less = "{\n  \"a\": [\n1,\n\t \"a b c d e f g\"\n  ],\n  \"c\": {}\n}\n";
+        assert!(is_same_but_for_indentation(less.as_bytes(), text));
+        assert!(is_same_but_for_indentation(text.as_bytes(), text));
+        assert!(is_same_but_for_indentation(b"{\"a\":1}", "{\"a\":1}"));
+        for other in [
+            less.replace("1", "2"),
+            less.replace("a b", "a  b"),
+            less.replace("\"c\": ", "\"c\":"),
+            less.replace("c\": {}", "d\": {}"),
+            less.replace("]", ""),
+            less.replace("]", "]]"),
+            format!("{less}}}"),
+            less.trim_end().trim_end_matches('}').to_owned(),
+            String::new(),
+        ] {
+            assert!(!is_same_but_for_indentation(other.as_bytes(), text), "{other}");
+            assert!(!is_same_but_for_indentation(text.as_bytes(), &other), "{other}");
         }
     }
 

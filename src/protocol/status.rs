@@ -18,6 +18,7 @@ use super::open::Open;
 use super::process::RecordedIdentity;
 use super::proof::Proof;
 use super::raw::{Kind, Raw};
+use super::scan;
 use super::state::{RunMode, RunState, StepState};
 
 /// What `status.json` claims, as far as it decides anything.
@@ -274,6 +275,14 @@ impl StatusView {
         view
     }
 
+    /// The proof in the bytes of a file beside the status that this view is of, where they are the overlay but
+    /// for their indentation: then they read the same and need not be read. `None` says nothing about them.
+    pub fn proof_like_overlay(&self, status: &Document<'_>, bytes: &[u8]) -> Option<Proof> {
+        let overlay = self.valid_overlay()?;
+        let copy = status.get("processTerminal")?.text();
+        scan::is_same_but_for_indentation(bytes, copy).then(|| overlay.clone())
+    }
+
     /// Spec: RS-STATUS-14.
     fn read_pid<'a>(&mut self, m: &mut Members<impl Lookup<'a>>) {
         for key in ["runnerPid", "ownerPid", "pid"] {
@@ -388,5 +397,35 @@ impl StatusView {
     pub fn overlay_instance(&self) -> Option<&str> {
         let proof = self.valid_overlay()?;
         (proof.instance_id != super::proof::OBSERVER_UNAVAILABLE).then_some(&*proof.instance_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_that_is_the_overlay_but_for_indentation_reads_as_it_would_alone() {
+        let proof = "{\n  \"version\": 1,\n  \"state\": \"pending\",\n  \"runId\": \"run-1\",\n  \
+                     \"runnerProcessInstanceId\": \"i\"\n}";
+        let deeper = proof.replace('\n', "\n  ");
+        let status = format!("{{\n  \"state\": \"complete\",\n  \"processTerminal\": {deeper}\n}}");
+        let doc = Document::parse(&status).expect("an object");
+        let view = StatusView::read(&doc);
+        let alone = Proof::read(&Document::parse(proof).expect("an object")).expect("a proof");
+        assert_eq!(view.proof_like_overlay(&doc, proof.as_bytes()), Some(alone));
+        for other in [
+            proof.replace("pending", "unknown"),
+            proof.replace("run-1", "run-2"),
+            proof.replace('}', ""),
+            format!("{proof} x"),
+        ] {
+            assert_eq!(view.proof_like_overlay(&doc, other.as_bytes()), None, "{other}");
+        }
+        let broken = status.replace("\"version\": 1", "\"version\": 2");
+        let (doc, proof) = (Document::parse(&broken).expect("an object"), proof.replace('1', "2"));
+        let view = StatusView::read(&doc);
+        let told = view.proof_like_overlay(&doc, proof.as_bytes());
+        assert_eq!(told, None, "an overlay that is no proof tells nothing of a file");
     }
 }

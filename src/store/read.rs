@@ -12,8 +12,9 @@ use crate::protocol::{DecodeError, Document, Outline};
 use super::host::{DirEntry, FileKind, FileRead, Host, Part, ReadError, Stat};
 
 thread_local! {
-    /// Room for the places of a document, kept from one to the next: thousands are read in a row.
-    static ROOM: Cell<Outline> = const { Cell::new(Outline::new()) };
+    /// Room for the places of documents, kept from one to the next: thousands are read in a row. As many as were
+    /// ever read one within the other.
+    static ROOMS: Cell<Vec<Outline>> = const { Cell::new(Vec::new()) };
 }
 
 /// Who may own the files of a store.
@@ -105,18 +106,37 @@ pub(super) fn document<H: Host, T>(
     owner: ExpectedOwner,
     decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
 ) -> (FileFact<T>, Option<Stat>) {
+    document_or_known(host, dir, name, limit, owner, |_| None, decode)
+}
+
+/// As [`document`], where bytes may be known: what `known` makes of them is what decoding would make of them.
+pub(super) fn document_or_known<H: Host, T>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit: u64,
+    owner: ExpectedOwner,
+    known: impl FnOnce(&[u8]) -> Option<T>,
+    decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
+) -> (FileFact<T>, Option<Stat>) {
     let read = match bytes(host, dir, name, Part::All(limit), owner) {
         Ok(read) => read,
         Err(fact) => return (fact, None),
     };
     let meta = meta_of(&read.stat);
-    // Whoever decodes may read another document on the way: it finds no room and makes its own.
-    let mut room = ROOM.take();
+    if let Some(value) = known(&read.bytes) {
+        return (FileFact::Present(Box::new(value), meta), Some(read.stat));
+    }
+    let mut rooms = ROOMS.take();
+    let mut room = rooms.pop().unwrap_or_default();
+    ROOMS.set(rooms);
     let fact = match Document::outlined(&read.bytes, &mut room).and_then(|doc| decode(&doc)) {
         Ok(value) => FileFact::Present(Box::new(value), meta),
         Err(e) => FileFact::Damaged(e, meta),
     };
-    ROOM.set(room);
+    let mut rooms = ROOMS.take();
+    rooms.push(room);
+    ROOMS.set(rooms);
     (fact, Some(read.stat))
 }
 

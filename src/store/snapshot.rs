@@ -15,6 +15,7 @@
 //! A crash of the reader at any step leaves nothing.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 
@@ -29,7 +30,7 @@ use crate::protocol::result::{ResultPlace, ResultView};
 use crate::protocol::startup::{ControlMessage, StartupMessage};
 use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
-use crate::protocol::{Document, limits};
+use crate::protocol::{DecodeError, Document, limits};
 
 use super::host::{FileKind, Host, Part, Stat};
 use super::open::{RunsRoot, Store};
@@ -96,10 +97,9 @@ impl<H: Host> Store<'_, H> {
         kind: Option<FileKind>,
         depth: Depth,
     ) -> Option<Snapshot> {
-        let path = runs.path.join(name);
         let wrap = |evidence: RunEvidence| {
             let children = children_of(&evidence);
-            Some(Snapshot { evidence, path: path.clone(), children })
+            Some(Snapshot { evidence, path: runs.path.join(name), children })
         };
         let blank = || self.blank(runs, text_of(name).into_owned());
         let unsafe_as_a_whole = |mut e: RunEvidence, what: String| {
@@ -125,10 +125,11 @@ impl<H: Host> Store<'_, H> {
             }
         };
         let stat = self.host.stat_dir(&dir).ok();
-        let fresh = || RunEvidence {
-            dir_mtime_ms: stat.map(|stat| stat.mtime_ms),
-            dir_mode: stat.map_or(0, |stat| stat.mode),
-            ..blank()
+        let fresh = || {
+            let mut e = blank();
+            e.dir_mtime_ms = stat.map(|stat| stat.mtime_ms);
+            e.dir_mode = stat.map_or(0, |stat| stat.mode);
+            e
         };
         if let Some(what) = stat.and_then(|stat| runs.owner.objection(&stat)) {
             return unsafe_as_a_whole(fresh(), what);
@@ -158,17 +159,16 @@ impl<H: Host> Store<'_, H> {
     }
 
     fn blank(&self, runs: &RunsRoot<H>, run_id: String) -> RunEvidence {
-        RunEvidence {
-            times: self.times,
-            slots: self.locks.slots_of(&run_id),
-            leases: self.locks.leases_of(&run_id),
-            results_unread: self.results_unread,
-            split_root: runs.split.clone(),
-            is_nested: runs.nested_under.is_some(),
-            is_dm_store: self.is_dm,
-            host: self.host.system().host.clone(),
-            ..RunEvidence::empty(run_id, self.now_ms)
-        }
+        let (slots, leases) = (self.locks.slots_of(&run_id), self.locks.leases_of(&run_id));
+        // Filled in place: it is large, and there is one for every run of a list.
+        let mut e = RunEvidence::empty(run_id, self.now_ms);
+        e.times = self.times;
+        (e.slots, e.leases) = (slots, leases);
+        e.results_unread = self.results_unread;
+        e.split_root.clone_from(&runs.split);
+        e.is_nested = runs.nested_under.is_some();
+        e.is_dm_store = self.is_dm;
+        e
     }
 
     /// Passes until the status did not change under one, at most [`limits::SNAPSHOT_RETRIES`] times.
@@ -182,7 +182,8 @@ impl<H: Host> Store<'_, H> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let (mut e, status_stat) = self.one_pass(runs, dir, fresh(), depth);
+            let mut e = fresh();
+            let status_stat = self.one_pass(runs, dir, &mut e, depth);
             if depth == Depth::Row && is_settled(&e) {
                 return e;
             }
@@ -201,25 +202,21 @@ impl<H: Host> Store<'_, H> {
         }
     }
 
-    /// One pass over the directory, and how the status looked when it was read.
+    /// One pass over the directory; gives how the status looked when it was read.
     fn one_pass(
         &self,
         runs: &RunsRoot<H>,
         dir: &H::Dir,
-        mut e: RunEvidence,
+        e: &mut RunEvidence,
         depth: Depth,
-    ) -> (RunEvidence, Option<Stat>) {
+    ) -> Option<Stat> {
         let host = self.host;
         let owner = runs.owner;
         let listing = list_run(host, dir);
-        let mut look =
-            Look { host, dir, owner, listing: &listing, unsafe_things: &mut e.unsafe_things };
-        let limit = limits::STATUS_MAX_BYTES;
-        let status = |doc: &Document<'_>| Ok(StatusView::read(doc));
+        let look = Look { host, dir, owner, listing: &listing, unsafe_things: RefCell::default() };
         let status_stat;
-        (e.status, status_stat) = look.document(&RunEntry::Status, layout::STATUS, limit, status);
+        (e.status, e.proof, status_stat) = look.status_and_proof();
         let side = limits::SIDECAR_MAX_BYTES;
-        e.proof = look.document(&RunEntry::Proof, layout::PROOF, side, Proof::read).0;
         e.candidate =
             look.document(&RunEntry::Candidate, layout::CANDIDATE, side, Candidate::read).0;
         let start = limits::STARTUP_MAX_BYTES;
@@ -241,9 +238,10 @@ impl<H: Host> Store<'_, H> {
             if let Some(Some(kind)) =
                 listing.kind(&entry).filter(|k| k.is_some_and(|k| k != FileKind::Directory))
             {
-                look.unsafe_things.push((name.to_owned(), read::describe(kind)));
+                look.note_unsafe(name, read::describe(kind));
             }
         }
+        e.unsafe_things.append(&mut look.unsafe_things.into_inner());
         // Also what is not read here: whoever reads it by name would follow it.
         for (name, kind) in &listing.strange {
             if !e.unsafe_things.iter().any(|(known, _)| known == name) {
@@ -254,7 +252,7 @@ impl<H: Host> Store<'_, H> {
         e.has_runner_logs = listing.has(&RunEntry::Stdout) || listing.has(&RunEntry::Stderr);
         e.truncated = listing.truncated;
         let session = e.status.value().and_then(|s| s.session_id.clone());
-        let settled = depth == Depth::Row && is_settled(&e);
+        let settled = depth == Depth::Row && is_settled(e);
         for index in &runs.results {
             let root = &self.results_roots[*index];
             let wanted =
@@ -308,9 +306,9 @@ impl<H: Host> Store<'_, H> {
         if depth == Depth::Full && listing.may_open(&RunEntry::Stderr) && (open || !proven) {
             e.stderr = stderr_tail(host, dir, owner);
         }
-        e.temp = temp_facts(host, dir, &e, &listing, owner);
+        e.temp = temp_facts(host, dir, e, &listing, owner);
         e.foreign_names = listing.foreign;
-        (e, status_stat)
+        status_stat
     }
 
     fn has_config(&self, run_id: &str) -> bool {
@@ -449,34 +447,72 @@ struct Look<'l, H: Host> {
     dir: &'l H::Dir,
     owner: ExpectedOwner,
     listing: &'l Listing,
-    unsafe_things: &'l mut Vec<(String, String)>,
+    unsafe_things: RefCell<Vec<(String, String)>>,
 }
 
 impl<H: Host> Look<'_, H> {
+    fn note_unsafe(&self, name: &str, what: String) {
+        self.unsafe_things.borrow_mut().push((name.to_owned(), what));
+    }
+
+    /// The status, then the proof, and how the status looked when it was read. The proof is read while the text
+    /// of the status is at hand: nearly always it is the same as the copy in there, which has been decoded.
+    fn status_and_proof(&self) -> (FileFact<StatusView>, FileFact<Proof>, Option<Stat>) {
+        let mut proof = None;
+        let limit = limits::STATUS_MAX_BYTES;
+        let (status, stat) = self.document(&RunEntry::Status, layout::STATUS, limit, |doc| {
+            let view = StatusView::read(doc);
+            proof = Some(self.proof(&|bytes| view.proof_like_overlay(doc, bytes)));
+            Ok(view)
+        });
+        (status, proof.unwrap_or_else(|| self.proof(&|_| None)), stat)
+    }
+
+    fn proof(&self, known: &dyn Fn(&[u8]) -> Option<Proof>) -> FileFact<Proof> {
+        let (host, dir, owner) = (self.host, self.dir, self.owner);
+        self.file(&RunEntry::Proof, layout::PROOF, |name| {
+            let limit = limits::SIDECAR_MAX_BYTES;
+            read::document_or_known(host, dir, name, limit, owner, known, Proof::read)
+        })
+        .0
+    }
+
     fn document<T>(
-        &mut self,
+        &self,
         entry: &RunEntry,
         name: &str,
         limit: u64,
-        decode: impl FnOnce(&Document<'_>) -> Result<T, crate::protocol::DecodeError>,
+        decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
+    ) -> (FileFact<T>, Option<Stat>) {
+        self.file(entry, name, |name| {
+            read::document(self.host, self.dir, name, limit, self.owner, decode)
+        })
+    }
+
+    /// What `read` makes of a file that is there and no other thing by what the listing tells.
+    fn file<T>(
+        &self,
+        entry: &RunEntry,
+        name: &str,
+        read: impl FnOnce(&str) -> (FileFact<T>, Option<Stat>),
     ) -> (FileFact<T>, Option<Stat>) {
         let Some(kind) = self.listing.kind(entry) else { return (FileFact::Absent, None) };
         let (fact, stat) = match kind.filter(|k| *k != FileKind::Regular) {
             // Told by the listing: a pipe or device is not even opened.
             Some(kind) => (FileFact::Unsafe(read::describe(kind)), None),
-            None => read::document(self.host, self.dir, name, limit, self.owner, decode),
+            None => read(name),
         };
         if let FileFact::Unsafe(what) = &fact {
-            self.unsafe_things.push((name.to_owned(), what.clone()));
+            self.note_unsafe(name, what.clone());
         }
         (fact, stat)
     }
 
     /// The summary of the log, or of its last lines, and its permission bits.
-    fn events(&mut self, short: bool) -> (Option<EventSummary>, u32) {
+    fn events(&self, short: bool) -> (Option<EventSummary>, u32) {
         let Some(kind) = self.listing.kind(&RunEntry::Events) else { return (None, 0) };
         if let Some(kind) = kind.filter(|k| *k != FileKind::Regular) {
-            self.unsafe_things.push((layout::EVENTS.to_owned(), read::describe(kind)));
+            self.note_unsafe(layout::EVENTS, read::describe(kind));
             return (None, 0);
         }
         let tail = if short { limits::EVENTS_ROW_TAIL_BYTES } else { limits::EVENTS_TAIL_BYTES };
@@ -494,7 +530,7 @@ impl<H: Host> Look<'_, H> {
                 (Some(summary), read.stat.mode)
             }
             Err(FileFact::Unsafe(what)) => {
-                self.unsafe_things.push((layout::EVENTS.to_owned(), what));
+                self.note_unsafe(layout::EVENTS, what);
                 (None, 0)
             }
             Err(_) => (None, 0),

@@ -3,6 +3,8 @@
 //! A run's outcome may be told by its status, by a result, and by a completion event. Each of them
 //! outlives the others in some crash, and each can be a repairer's word instead of the runner's.
 
+use std::borrow::Cow;
+
 use super::super::proof::Proof;
 use super::super::result::ResultPlace;
 use super::super::state::RunState;
@@ -41,7 +43,7 @@ pub struct Account {
     /// The instant it names.
     pub at_ms: Option<i64>,
     /// The file, for display.
-    pub file: String,
+    pub file: Cow<'static, str>,
     /// Whether a repairer wrote it.
     pub repaired: bool,
 }
@@ -67,7 +69,7 @@ pub(super) fn collect(e: &RunEvidence) -> Vec<Account> {
             source: Source::Status,
             outcome: state,
             at_ms: s.ended_at_ms.or(s.last_update_ms),
-            file: "status.json".to_owned(),
+            file: "status.json".into(),
             // A repairer that leaves only its line in the log wrote `failed`; another outcome is the
             // runner's own, written over the repair.
             repaired: overlay_is_repaired(e) || (repaired && state == RunState::Failed),
@@ -85,7 +87,7 @@ pub(super) fn collect(e: &RunEvidence) -> Vec<Account> {
             source: Source::Result,
             outcome,
             at_ms: view.at_ms,
-            file: result.path.clone(),
+            file: result.path.clone().into(),
             repaired: by_repairer,
         });
     }
@@ -95,7 +97,7 @@ pub(super) fn collect(e: &RunEvidence) -> Vec<Account> {
                 source: Source::Events,
                 outcome,
                 at_ms,
-                file: "events.jsonl".to_owned(),
+                file: "events.jsonl".into(),
                 repaired: false,
             }
         }));

@@ -1,5 +1,7 @@
 //! Which flags and findings stand beside the verdict, and the evidence lines.
 
+use std::fmt::{self, Display};
+
 use super::super::evidence::ResultFact;
 use super::super::limits;
 use super::super::process::Liveness;
@@ -162,13 +164,17 @@ fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
     const FILE: Option<&str> = Some("process-terminal.json");
     match &e.proof {
         FileFact::Present(p, _) if proof.counts => {
-            let exit = p.runner().map_or_else(String::new, |r| match (r.exit_code, &r.signal) {
-                (Some(code), _) => format!(" (exit code {code})"),
-                (None, Some(signal)) => format!(" (signal {signal})"),
-                (None, None) => String::new(),
-            });
-            let text = format!("an observer saw the runner's exit{exit}");
-            notes.say(Grade::Claimed, text, FILE, p.observed_at_ms);
+            let text = "an observer saw the runner's exit";
+            let at = p.observed_at_ms;
+            match p.runner().map(|runner| (runner.exit_code, &runner.signal)) {
+                Some((Some(code), _)) => {
+                    notes.say(Grade::Claimed, format_args!("{text} (exit code {code})"), FILE, at);
+                }
+                Some((None, Some(signal))) => {
+                    notes.say(Grade::Claimed, format_args!("{text} (signal {signal})"), FILE, at);
+                }
+                _ => notes.say(Grade::Claimed, text, FILE, at),
+            }
         }
         FileFact::Present(p, _) => {
             let why = proof.reason.as_deref().unwrap_or("no reason given");
@@ -505,9 +511,20 @@ fn from_place(e: &RunEvidence, notes: &mut Notes) {
 }
 
 /// The first characters of a text, at most so many; a cut is shown.
-pub(super) fn clip(text: &str, chars: usize) -> String {
-    match text.char_indices().nth(chars) {
-        None => text.to_owned(),
-        Some((at, _)) => format!("{}…", &text[..at]),
+pub(super) fn clip(text: &str, chars: usize) -> impl Display {
+    Clipped { text, chars }
+}
+
+struct Clipped<'t> {
+    text: &'t str,
+    chars: usize,
+}
+
+impl Display for Clipped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text.char_indices().nth(self.chars) {
+            None => f.write_str(self.text),
+            Some((at, _)) => write!(f, "{}…", &self.text[..at]),
+        }
     }
 }

@@ -108,7 +108,6 @@ impl Case {
             dir_mtime_ms: Some(T),
             dir_mode: 0o700,
             life: life(Liveness::NotRecorded),
-            host: "h".to_owned(),
             ..RunEvidence::empty(ID.to_owned(), T)
         };
         Self { e }
