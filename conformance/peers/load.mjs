@@ -33,6 +33,13 @@ export const LAUNCHING = {
 	budget: "runs/shared/run-fanout-budget",
 };
 
+// What only reads, or removes by rule.
+export const READING = {
+	wait: "runs/background/subagent-wait",
+	retention: "runs/background/async-retention",
+	nested: "runs/shared/nested-events",
+};
+
 // The words that start the peer's runner, without the configuration that comes last. They are those of its
 // launcher, but for the places of its host's packages: those lie beside it here.
 export function runnerWords(name, installed) {
