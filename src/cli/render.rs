@@ -6,18 +6,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 
+pub(crate) use runstore::inspect::shell_word;
 use runstore::inspect::{LeaseReport, ProblemReport, ResultReport, RunReport, SlotReport, Summary};
 
 use super::exit_code::Code;
-
-/// A word as a shell takes it.
-pub(crate) fn shell_word(word: &str) -> Cow<'_, str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.into();
-    }
-    format!("'{}'", word.replace('\'', r"'\''")).into()
-}
 
 /// Makes control characters, and characters that reorder or hide text, visible.
 /// Spec: RS-READ-10.

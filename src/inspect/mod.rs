@@ -21,6 +21,6 @@ pub use explain::{Explanation, explain, explain_all};
 pub use lookup::{Found, LookupError, find};
 pub use report::{
     LeaseReport, NextReport, ProblemReport, ProofReport, ResultReport, RunReport, Scope,
-    SlotReport, StoreReport, Summary,
+    SlotReport, StoreReport, Summary, shell_word,
 };
 pub use walk::{Filter, Inspection, PidTable};

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -334,7 +335,7 @@ impl RunReport {
         children.extend(nested_children.iter().filter(|c| !snapshot.children.contains(c)).cloned());
         let evidence = d.evidence.iter().map(EvidenceReport::new).collect();
         let findings = d.findings.iter().map(FindingReport::new).collect();
-        let next = d.next.iter().map(NextReport::new).collect();
+        let next = d.next.iter().map(|n| NextReport::new(n, &snapshot.path)).collect();
         let must_not = d.must_not.clone();
         let path = snapshot.path.to_string_lossy().into_owned();
         Self { path, evidence, findings, next, must_not, children, ..Self::brief(snapshot, d) }
@@ -430,9 +431,24 @@ impl FindingReport {
 }
 
 impl NextReport {
-    fn new(n: &crate::protocol::verdict::NextAction) -> Self {
-        Self { action: n.action, why: n.why.clone(), command: n.command.clone() }
+    fn new(n: &crate::protocol::verdict::NextAction, path: &Path) -> Self {
+        // A path that is not plain text could not be typed as it is shown.
+        let text = path.to_str().filter(|text| !text.contains(char::is_control));
+        let command = n.verb.zip(text).map(|(verb, path)| {
+            let path = shell_word(path);
+            format!("runstore {verb} {path}")
+        });
+        Self { action: n.action, why: n.why.clone(), command }
     }
+}
+
+/// A word as a shell takes it.
+pub fn shell_word(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''")).into()
 }
 
 impl ProblemReport {

@@ -166,8 +166,8 @@ pub struct NextAction {
     pub action: &'static str,
     /// Why it is safe or useful.
     pub why: String,
-    /// A command line, where there is one.
-    pub command: Option<String>,
+    /// The verb of the program that does it to a path, where there is one.
+    pub verb: Option<&'static str>,
 }
 
 /// What the exit evidence amounts to.

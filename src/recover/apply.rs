@@ -81,6 +81,8 @@ pub struct LeftOver {
 /// What an apply did.
 #[derive(Debug, Default)]
 pub struct Applied {
+    /// The root of the store.
+    pub root: PathBuf,
     /// The id of this apply; `None` when nothing was begun.
     pub id: Option<String>,
     /// What was done.
@@ -188,7 +190,7 @@ pub fn apply<H: WriteHost>(
     each: &mut dyn FnMut(&Done),
 ) -> Result<Applied, ApplyError> {
     let (root, _held) = enter(host, path)?;
-    let mut applied = Applied::default();
+    let mut applied = Applied { root: path.to_owned(), ..Applied::default() };
     finish_begun(host, &root, &mut applied).map_err(ApplyError::Read)?;
     if applied.stopped.is_some() {
         return Ok(applied);

@@ -8,7 +8,7 @@
 //! Unknown is never dead: only a process that is demonstrably gone from this host lets anything be done.
 //! Spec: RS-REC-01 to RS-REC-08.
 
-use crate::protocol::diagnose::slot_verdict;
+use crate::protocol::diagnose::{Fate, fate, slot_verdict, unfit};
 use crate::protocol::evidence::{FileFact, ObserverFact, ResultFact, RunEvidence, SlotFact};
 use crate::protocol::open::{Open, words};
 use crate::protocol::process::Liveness;
@@ -173,64 +173,30 @@ pub(super) fn end_of<'e>(
     }
 }
 
-/// Why nothing may be written to a run, whatever became of it.
-fn unfit(e: &RunEvidence, s: &StatusView) -> Option<String> {
-    if s.run_id.as_deref().is_some_and(|id| id != e.run_id) {
-        return Some("its status names another run".to_owned());
-    }
-    if s.duplicate_keys {
-        return Some(
-            "its status has duplicate keys, so no change could say which it means".to_owned(),
-        );
-    }
-    if e.unstable {
-        return Some("its files kept changing while they were read".to_owned());
-    }
-    if let Some(real) = &e.shadowed_by {
-        return Some(format!("another directory has the same id: {real}"));
-    }
-    if e.results_unread {
-        return Some(
-            "an area of results cannot be entered, and its result may lie there".to_owned(),
-        );
-    }
-    None
-}
-
 fn orphaned<'e>(
     e: &'e RunEvidence,
     s: &StatusView,
     later: Option<&str>,
     policy: &Policy,
 ) -> End<'e> {
-    if s.known_state() == Some(RunState::Paused) {
-        return refuse(
-            "a pause that was never confirmed is not ended by rule: its session may be resumed",
-        );
-    }
-    if let Err(why) = is_quiet(e, policy) {
+    let is_paused = s.known_state() == Some(RunState::Paused);
+    // A pause is not a matter of time.
+    if let Some(why) = is_quiet(e, policy).err().filter(|_| !is_paused) {
         return refuse(why);
     }
-    if let Some(bad) = e.own_results().find(|r| r.fact.is_there() && r.fact.value().is_none()) {
-        return refuse(format!("{} cannot be read, and may be its result", bad.path));
+    match fate(e, s) {
+        Fate::Keep(why) => refuse(why),
+        Fate::Adopt(result, outcome) => End::Adopt(result, outcome),
+        Fate::Queued if !policy.close_queued => {
+            refuse("it was queued and never ran; a policy with closeQueued closes it")
+        }
+        Fate::Queued | Fate::Close => match later {
+            Some(later) => {
+                refuse(format!("{later} tells an end of the run, and was never published"))
+            }
+            None => End::Close(cause(e)),
+        },
     }
-    let told = e.own_results().find_map(|r| Some((r, r.fact.value()?.outcome?)));
-    if let Some((result, outcome)) = told.filter(|(_, outcome)| outcome.is_terminal()) {
-        return End::Adopt(result, outcome);
-    }
-    if let Some(silent) = e.own_results().next() {
-        return refuse(format!("{} names no outcome", silent.path));
-    }
-    if s.dismissed_at_ms.is_some() {
-        return refuse("it was hidden from listings and left no result");
-    }
-    if s.known_state() == Some(RunState::Queued) && !policy.close_queued {
-        return refuse("it was queued and never ran; a policy with closeQueued closes it");
-    }
-    if let Some(later) = later {
-        return refuse(format!("{later} tells an end of the run, and was never published"));
-    }
-    End::Close(cause(e))
 }
 
 /// Whether nobody is about to tell more of a run; else why it is left alone for now.

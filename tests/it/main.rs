@@ -34,6 +34,7 @@ mod place;
 mod prune;
 mod race;
 mod read_only;
+mod readme;
 mod recover;
 mod recover_killed;
 mod release;

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use runstore::inspect::{Filter, Inspection, ProblemReport, RunReport, Summary};
 use runstore::store::{Depth, Host as _, Opened, RealHost, Store};
@@ -170,7 +171,7 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
             return Err(failure);
         }
     }
-    finish(rows, args, style.now_ms, &problems)
+    finish(rows, args, style.now_ms, (&paths, &problems))
 }
 
 /// Active runs, those that ended last, and those that changed last.
@@ -209,7 +210,7 @@ fn finish(
     rows: Rows<'_>,
     args: &ListArgs,
     now_ms: i64,
-    problems: &[ProblemReport],
+    (paths, problems): (&[PathBuf], &[ProblemReport]),
 ) -> Result<Code, Failure> {
     let Rows { output, summary, kept, mut code, has_more, .. } = rows;
     for problem in problems {
@@ -236,6 +237,15 @@ fn finish(
                 if has_more { "; there may be more: --all reads every directory" } else { "" };
             let runs = if summary.total == 1 { "run" } else { "runs" };
             output.talk(&format!("{} {runs}{scope}{more}", summary.total));
+            if summary.by_verdict.contains_key("orphaned") {
+                let shown =
+                    |path: &PathBuf| render::shell_word(&path.to_string_lossy()).into_owned();
+                let paths = paths.iter().map(shown).collect::<Vec<_>>().join(" ");
+                let paths = render::escape(&paths);
+                output.talk(&format!(
+                    "hint: what can be done with orphans: runstore recover {paths}"
+                ));
+            }
         }
         Format::Jsonl => {}
     }

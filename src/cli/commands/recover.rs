@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::cli::args::{Format, RecoverArgs, RecoverCommand};
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
-use crate::cli::render::escape;
+use crate::cli::render::{self, escape};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -240,8 +240,39 @@ fn plan(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failure> {
         refused: refused.collect(),
         summary,
     };
-    write_plan(&text, args.common.format, output)?;
+    let apply = if text.actions.is_empty() { None } else { Some(apply_command(args, &paths)) };
+    write_plan(&text, args.common.format, apply.as_deref(), output)?;
     Ok(code)
+}
+
+/// The command that carries out what was planned.
+fn apply_command(args: &RecoverArgs, paths: &[PathBuf]) -> String {
+    let mut command = "runstore recover".to_owned();
+    let mut add = |word: &str| {
+        command.push(' ');
+        command.push_str(&render::shell_word(word));
+    };
+    for path in paths {
+        add(&path.to_string_lossy());
+    }
+    if !args.only.is_empty() {
+        add("--only");
+        add(&args.only.join(","));
+    }
+    if let Some(session) = &args.common.session {
+        add("--session");
+        add(session);
+    }
+    if let Some(policy) = &args.policy {
+        add("--policy");
+        add(&policy.to_string_lossy());
+    }
+    if let Some(grace_ms) = args.grace_ms {
+        add("--grace-ms");
+        add(&grace_ms.to_string());
+    }
+    add("--apply");
+    command
 }
 
 fn action_text<'a>(plan: &'a Plan, action: &'a Action) -> ActionText<'a> {
@@ -270,7 +301,12 @@ fn refusal_text(refusal: &Refusal) -> RefusalText<'_> {
     }
 }
 
-fn write_plan(plan: &PlanText<'_>, format: Format, output: &mut Output) -> Result<(), Failure> {
+fn write_plan(
+    plan: &PlanText<'_>,
+    format: Format,
+    apply: Option<&str>,
+    output: &mut Output,
+) -> Result<(), Failure> {
     let out = output.writer();
     match format {
         Format::Json => {
@@ -300,14 +336,22 @@ fn write_plan(plan: &PlanText<'_>, format: Format, output: &mut Output) -> Resul
             }
             write_refused(&plan.refused, out)?;
             let PlanSummary { runs, actions, refused, .. } = plan.summary;
-            let noun = if actions == 1 { "action" } else { "actions" };
-            writeln!(out, "{runs} runs looked at: {actions} {noun}, {refused} left alone")?;
-            if actions > 0 {
-                output.talk("hint: --apply carries this out; runstore recover undo takes it back");
+            let (looked, found) = (counted(runs, "run"), counted(actions, "action"));
+            writeln!(out, "{looked} looked at: {found}, {refused} left alone")?;
+            if let Some(apply) = apply {
+                output.talk(&format!(
+                    "hint: carry this out, it can be taken back: {}",
+                    escape(apply)
+                ));
             }
         }
     }
     Ok(())
+}
+
+/// A number and its noun.
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn write_refused(
@@ -318,6 +362,7 @@ fn write_refused(
         let (run, why) = (escape(refusal.run_id), escape(refusal.why));
         writeln!(out, "left alone       {run}")?;
         writeln!(out, "  because  {}: {why}", refusal.verdict)?;
+        writeln!(out, "  path     {}", escape(&refusal.path))?;
     }
     Ok(())
 }
@@ -488,6 +533,7 @@ pub(crate) fn write_applied(
             for done in &text.done {
                 writeln!(out, "{:<16} {}", done.action, escape(done.run_id))?;
                 writeln!(out, "  because  {}", escape(done.why))?;
+                writeln!(out, "  path     {}", escape(&done.path))?;
             }
             for left in &text.left {
                 writeln!(out, "not done         {}", escape(left.run_id))?;
@@ -496,9 +542,11 @@ pub(crate) fn write_applied(
             write_refused(&text.refused, out)?;
             let AppliedSummary { done, left, refused, .. } = text.summary;
             writeln!(out, "{done} done, {left} not done, {refused} left alone")?;
-            for id in &text.applies {
+            for (id, root) in all.iter().filter_map(|a| Some((a.id.as_ref()?, &a.root))) {
+                let root = root.to_string_lossy();
+                let root = escape(&render::shell_word(&root)).into_owned();
                 output
-                    .talk(&format!("hint: runstore recover undo {id} --root STORE takes it back"));
+                    .talk(&format!("hint: take it back: runstore recover undo {id} --root {root}"));
             }
         }
     }

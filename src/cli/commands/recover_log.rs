@@ -90,7 +90,10 @@ pub(crate) fn undo(
             Code::NOT_FOUND,
             format!("there is nothing to take back of '{id}'"),
         )
-        .hint("runstore recover log --root STORE shows what was applied"));
+        .hint(format!(
+            "runstore recover log --root {} shows what was applied",
+            render::shell_word(&root.to_string_lossy())
+        )));
     }
     let text = UndoText {
         schema: "runstore.undo/1",
@@ -114,7 +117,11 @@ pub(crate) fn undo(
             }
             match text.id {
                 Some(id) => writeln!(out, "{id}: {} taken back", text.undone.len())?,
-                None => writeln!(out, "there is nothing to take back")?,
+                None => writeln!(
+                    out,
+                    "there is nothing to take back in {}",
+                    escape(&root.to_string_lossy())
+                )?,
             }
         }
     }
@@ -180,7 +187,7 @@ pub(crate) fn log(
                 }
             }
             if applies.is_empty() {
-                writeln!(out, "nothing was ever applied")?;
+                writeln!(out, "nothing was ever applied in {}", escape(&root.to_string_lossy()))?;
             }
         }
     }

@@ -1,12 +1,23 @@
 //! What may be done now, and what must not. Words are stable; sentences are for people.
 
+use super::super::layout;
 use super::super::process::Liveness;
+use super::super::state::RunState;
+use super::super::status::StatusView;
+use super::super::temp_name::TempName;
 use super::super::verdict::NextAction;
-use super::accounts;
-use super::{Flag, Notes, Ruling, RunEvidence, Verdict, rules, stages, status};
+use super::fate::{Fate, fate, unfit};
+use super::{
+    Flag, Notes, Ruling, RunEvidence, Verdict, accounts, rules, slot_verdict, stages, status,
+};
 
 fn action(action: &'static str, why: impl Into<String>) -> NextAction {
-    NextAction { action, why: why.into(), command: None }
+    NextAction { action, why: why.into(), verb: None }
+}
+
+/// What a recovery does; its plan tells which files.
+fn repair(action: &'static str, why: impl Into<String>) -> NextAction {
+    NextAction { action, why: why.into(), verb: Some("recover") }
 }
 
 fn again(seconds: i64, why: &str) -> NextAction {
@@ -14,7 +25,7 @@ fn again(seconds: i64, why: &str) -> NextAction {
     NextAction {
         action: "look-again",
         why: format!("{why}; look again in {seconds} s"),
-        command: None,
+        verb: None,
     }
 }
 
@@ -28,7 +39,9 @@ pub(super) fn advise(
     let mut not: Vec<&str> = Vec::new();
     match ruling.verdict {
         Verdict::Orphaned => {
-            orphaned(e, &mut next);
+            if let Some(s) = status(e) {
+                gone(e, s, &mut next);
+            }
             not.push("treat the run as successful or failed before it is repaired");
         }
         Verdict::Starting => {
@@ -44,6 +57,11 @@ pub(super) fn advise(
         }
         Verdict::StartFailed => {
             next.push(action("report-start-failure", "nothing ran; the recorded error says why"));
+            // The error was recorded, and nobody told the status.
+            let untold = |s: &&StatusView| s.known_state().is_some_and(RunState::is_active);
+            if let Some(s) = status(e).filter(untold).filter(|_| e.life.word.is_gone()) {
+                gone(e, s, &mut next);
+            }
         }
         Verdict::NeverStarted => {
             next.push(action("launch-anew", "nothing ran; a new launch makes a new directory"));
@@ -97,7 +115,12 @@ pub(super) fn advise(
         not.push("prune the result: it is unread");
     }
     if notes.flags.contains(&Flag::SlotReleasable) {
-        next.push(action("release-slot", "the rule for its capacity slot is met"));
+        let by_policy = e.slots.iter().any(|slot| slot_verdict(e, &slot.owner).by_policy);
+        next.push(if by_policy {
+            action("release-slot", "the policy for abandoned slots is met")
+        } else {
+            repair("release-slot", "the rule for its capacity slot is met")
+        });
     }
     signals(e, &mut not);
     if status(e).is_some_and(|s| s.duplicate_keys) {
@@ -116,24 +139,40 @@ fn launch_ms(e: &RunEvidence) -> i64 {
     }
 }
 
-fn orphaned(e: &RunEvidence, next: &mut Vec<NextAction>) {
-    match accounts::surviving_result(e) {
-        Some(result) if accounts::is_replay(result.place) => {
-            next.push(action(
-                "adopt-result",
-                "the result was delivered; only the status is behind",
-            ));
+/// What the rules of recovery call for, in their words. Spec: RS-REC-05 to RS-REC-07.
+fn gone(e: &RunEvidence, s: &StatusView, next: &mut Vec<NextAction>) {
+    if let Some(why) = unfit(e, s) {
+        next.push(action("keep", format!("no repair touches it: {why}")));
+        return;
+    }
+    next.push(match fate(e, s) {
+        Fate::Adopt(result, _) if accounts::is_replay(result.place) => {
+            repair("adopt-result", "the result was delivered; only the status is behind")
         }
-        Some(result) => next.push(action(
+        Fate::Adopt(result, _) => repair(
             "adopt-result",
             format!("the {} result outlived the status; take its outcome", result.place),
-        )),
-        None if status(e).is_some_and(|s| s.dismissed_at_ms.is_some()) => next.push(action(
+        ),
+        Fate::Keep(why) => action("keep", format!("no repair touches it: {why}")),
+        Fate::Queued => action(
             "keep",
-            "it was hidden from listings and left no result, so no repair touches it",
-        )),
-        None => next.push(action("close-as-failed", "the runner is gone and left no result")),
-    }
+            "it was queued and never ran; only a recovery with the policy closeQueued closes it",
+        ),
+        Fate::Close => match later_status(e) {
+            Some(name) => repair(
+                "close-as-failed",
+                format!("the runner is gone and left no result, unless {name} tells an end"),
+            ),
+            None => repair("close-as-failed", "the runner is gone and left no result"),
+        },
+    });
+}
+
+/// An unfinished replacement of the status that is newer than it: the recoverer reads it.
+fn later_status(e: &RunEvidence) -> Option<&str> {
+    let is_status =
+        |name: &&String| TempName::parse(name).is_some_and(|t| t.target.is(layout::STATUS));
+    e.temp.newer_than_target.iter().find(is_status).map(String::as_str)
 }
 
 /// Prohibitions that follow from the process, whatever the verdict. Spec: RS-CTRL-05.

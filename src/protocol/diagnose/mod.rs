@@ -17,10 +17,12 @@
 //! | `rules` | which verdict? |
 //! | `flags` | which flags and findings? |
 //! | `locks` | of those, what is held, and what became of it? |
+//! | `fate` | what is to become of a run whose runner is gone? |
 //! | `advice` | what may be done, what must not? |
 
 mod accounts;
 mod advice;
+mod fate;
 mod flags;
 mod locks;
 mod proofs;
@@ -39,6 +41,7 @@ use super::status::StatusView;
 use super::verdict::{Diagnosis, EvidenceLine, Finding, Flag, Grade, ProofSummary, Stage, Verdict};
 
 pub use accounts::{Account, Source};
+pub use fate::{Fate, fate, unfit};
 pub use locks::slot_verdict;
 
 /// Judges one run. Spec: RS-DIAG-03, RS-DIAG-28, RS-DIAG-29.

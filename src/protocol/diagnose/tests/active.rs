@@ -58,8 +58,51 @@ fn an_orphan_with_a_result_adopts_it_and_one_without_is_closed() {
         let with = orphan().result(place, &payload(true, "complete", ""));
         assert_eq!(next(with), "adopt-result", "{place} outlived the status");
     }
+    let told = orphan().result(ResultPlace::Public, &payload(true, "complete", ""));
+    assert_eq!(told.diagnose().next[0].verb, Some("recover"), "there is a verb for it");
     let strange = payload(true, "complete", "").replace("run-1", "other");
     assert_eq!(next(orphan().result(ResultPlace::Public, &strange)), "close-as-failed", "not its");
+}
+
+/// RS-REC-05 to RS-REC-07: what is told is what the recoverer does.
+#[test]
+fn an_orphan_that_no_repair_touches_is_kept() {
+    let gone = |status: &str| Case::of(status).life(Liveness::Dead);
+    let named = begun("running", "").replace("run-1", "run-2");
+    let silent = payload(false, "dreaming", "").replace(r#""success":false,"#, "");
+    let kept = [
+        gone(&begun("paused", "")),
+        gone(&launched("queued", r#","pid":42"#)),
+        gone(&begun("running", r#","displayDismissedAt":5"#)),
+        gone(&begun("running", r#","state":"running""#)),
+        gone(&named),
+        gone(&begun("running", "")).result(ResultPlace::Public, &silent),
+        gone(&begun("running", "")).with(|e| e.shadowed_by = Some("elsewhere".to_owned())),
+        gone(&begun("running", "")).with(|e| e.results_unread = true),
+        gone(&begun("running", "")).with(|e| e.unstable = true),
+    ];
+    for (at, case) in kept.into_iter().enumerate() {
+        let d = case.is(Verdict::Orphaned, "gone");
+        let next = &d.next[0];
+        assert_eq!((next.action, next.verb), ("keep", None), "{at}: {}", next.why);
+    }
+    let begun_anew = gone(&begun("running", "")).with(|e| {
+        let name = ".status.json.42.1790000000001.abcdef.tmp".to_owned();
+        e.temp.newer_than_target.push(name);
+    });
+    let d = begun_anew.is(Verdict::Orphaned, "gone");
+    assert_eq!(d.next[0].action, "close-as-failed");
+    assert!(d.next[0].why.contains(".status.json.42"), "which may tell more: {}", d.next[0].why);
+}
+
+#[test]
+fn a_failed_start_that_nobody_told_the_status_is_closed() {
+    let case = Case::of(&begun("running", "")).life(Liveness::Dead).startup(ERROR);
+    let d = case.is(Verdict::StartFailed, "the error is recorded");
+    let next: Vec<_> = d.next.iter().map(|n| (n.action, n.verb)).collect();
+    assert_eq!(next, [("report-start-failure", None), ("close-as-failed", Some("recover"))]);
+    let told = Case::of(&launched("failed", r#","error":"e""#)).life(Liveness::Dead);
+    assert_eq!(told.diagnose().next.len(), 1, "nothing is left to close");
 }
 
 #[test]
