@@ -6,11 +6,13 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
 use testkit::process::NOBODY;
 use testkit::program::{self, Outcome};
+use testkit::schema::Schemas;
 
 /// Nothing that a store can hold may keep the program busy for longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -66,11 +68,30 @@ pub(crate) fn inspect(path: &Path) -> Answer {
     inspect_with(path, &[])
 }
 
+/// Holds an answer to the schema that it names; of the few forms without one nothing is asked.
+pub(crate) fn assert_valid(answer: &Value) {
+    static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
+    let schemas = SCHEMAS.get_or_init(|| {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("spec/schemas/v1");
+        Schemas::load(&place).expect("the schemas are of known keywords")
+    });
+    let named = answer["schema"].as_str().and_then(|name| name.strip_prefix("runstore."));
+    let Some(name) = named.and_then(|name| name.strip_suffix("/1")) else { return };
+    if NO_SCHEMA.contains(&name) {
+        return;
+    }
+    assert_eq!(schemas.check(name, "", answer), [""; 0], "valid by {name}: {answer:#}");
+}
+
+/// Answers that have no schema yet.
+const NO_SCHEMA: [&str; 4] = ["list", "roots", "explain", "run"];
+
 impl Answer {
-    /// Reads the JSON of an outcome.
+    /// Reads the JSON of an outcome, which has to be valid by the schema that it names.
     pub(crate) fn of(outcome: &Outcome) -> Self {
         let json = serde_json::from_slice(&outcome.stdout)
             .unwrap_or_else(|e| panic!("not JSON: {e}: {}{}", outcome.text(), outcome.errors()));
+        assert_valid(&json);
         Self { json, code: outcome.code }
     }
 

@@ -25,6 +25,7 @@ fn asked(args: &[&str]) -> (i32, Value) {
     let outcome = ask::run(&args);
     let answer = serde_json::from_slice(&outcome.stdout);
     let answer = answer.unwrap_or_else(|e| panic!("{args:?}: {e}: {}", outcome.errors()));
+    ask::assert_valid(&answer);
     (outcome.code, answer)
 }
 

@@ -62,6 +62,7 @@ fn what_was_moved_aside_comes_first_and_each_step_is_named() {
     let (_, text, _) = logs(&run, &["--stderr", "--format", "json"]);
     let answer: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(answer["schema"], "runstore.logs/1");
+    ask::assert_valid(&answer);
     assert_eq!(answer["lines"], json!([{"log": "runner.stderr.log", "text": "warning"}]));
     let changes = tree::diff(&before, &tree::snapshot(store.root()).expect("ours"));
     assert!(changes.is_empty(), "looking changes nothing: {changes:?}");
@@ -88,6 +89,7 @@ fn without_a_log_it_says_so_and_why() {
     assert!(errors.contains("the run is orphaned; --stderr shows"), "{errors}");
     let (_, text, _) = logs(&run, &["--format", "json"]);
     let answer: Value = serde_json::from_str(&text).expect("JSON");
+    ask::assert_valid(&answer);
     assert_eq!((&answer["lines"], &answer["because"].is_string()), (&json!([]), &true), "{text}");
     let (code, _, errors) = logs(&run, &["--step", "2"]);
     assert_eq!(code, 4, "{errors}");

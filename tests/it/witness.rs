@@ -60,7 +60,9 @@ fn watched(launch: &Launch, target: &[&str]) -> (i32, Value) {
     let mut text = String::new();
     witness.stdout.take().expect("piped").read_to_string(&mut text).expect("readable");
     let code = witness.wait().expect("ours").code().expect("it ends by itself");
-    (code, serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}")))
+    let answer = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    ask::assert_valid(&answer);
+    (code, answer)
 }
 
 /// Covers RS-OBS-30, RS-OBS-31.

@@ -1,7 +1,8 @@
 //! What the program prints against the schema of its answer.
 //!
 //! Every recorded store is inspected in every form. A whole answer is one document; a line of the
-//! jsonl form is one report.
+//! jsonl form is one report. So are the answers of the other verbs that look at a store, and what a repair
+//! of it says. The answers about one run are checked wherever a test asks for them ([`ask::assert_valid`]).
 
 use std::path::Path;
 
@@ -42,6 +43,66 @@ fn every_answer_about_a_recorded_store_is_valid() {
         }
     }
     assert!(answers >= 44 && lines >= 100, "{answers} answers and {lines} lines were checked");
+}
+
+/// Verbs that look at a store, and what a line of their jsonl form is.
+const VERBS: &[(&[&str], &str, &[&str])] = &[
+    (&["slots"], "slots", &["/$defs/slot"]),
+    (&["leases"], "leases", &["/$defs/lease"]),
+    (&["results"], "results", &["/$defs/result"]),
+    (&["check", "-x"], "check", &["/$defs/problem"]),
+    (&["prune"], "prune", &["/$defs/removed", "/$defs/kept"]),
+    (&["recover", "--grace-ms", "0"], "plan", &["/$defs/action", "/$defs/refusal"]),
+];
+
+#[test]
+fn what_other_verbs_say_of_a_recorded_store_is_valid() {
+    let schemas = schemas();
+    let mut lines = std::collections::BTreeMap::<&str, usize>::new();
+    for recording in Recording::all(&here("tests/golden/peer-runs")).expect("recordings") {
+        let snapshots = recording.case["files"].as_object().expect("lists of snapshots");
+        for snapshot in snapshots.keys() {
+            let name = format!("{} {snapshot}", recording.name);
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let root = std::fs::canonicalize(dir.path()).expect("exists").join("root");
+            recording.materialise(snapshot, &root).expect("a recorded snapshot");
+            for (words, schema, parts) in VERBS {
+                let asked = |format: &str| {
+                    let mut args = words.to_vec();
+                    args.extend([ask::utf8(&root), "--format", format]);
+                    ask::run(&args).stdout
+                };
+                let whole: Value = serde_json::from_slice(&asked("json")).expect("one document");
+                let bad = schemas.check(schema, "", &whole);
+                assert!(bad.is_empty(), "{name}: {words:?} is valid: {}", bad.join("; "));
+                let text = String::from_utf8(asked("jsonl")).expect("JSON is UTF-8");
+                for line in text.lines() {
+                    let one: Value = serde_json::from_str(line).expect("one JSON document a line");
+                    let fits =
+                        parts.iter().any(|part| schemas.check(schema, part, &one).is_empty());
+                    assert!(fits, "{name}: {words:?}: {line}");
+                    *lines.entry(schema).or_default() += 1;
+                }
+            }
+            let repair = |words: &[&str]| {
+                let answer = ask::run(words).stdout;
+                let answer: Value = serde_json::from_slice(&answer).expect("one document");
+                ask::assert_valid(&answer);
+                answer
+            };
+            let root = ask::utf8(&root);
+            repair(&["recover", root, "--grace-ms", "0", "--apply", "--format", "json"]);
+            let log = repair(&["recover", "log", "--root", root, "--format", "json"]);
+            let undone = repair(&["recover", "undo", "--root", root, "--format", "json"]);
+            let applied = &log["applies"][0]["actions"];
+            let number = |list: &Value| list.as_array().map_or(0, Vec::len);
+            assert_eq!(number(applied), number(&undone["undone"]), "{name}: all is taken back");
+            *lines.entry("log").or_default() += number(applied);
+        }
+    }
+    for of in ["slots", "leases", "results", "check", "prune", "plan", "log"] {
+        assert!(lines.get(of).is_some_and(|n| *n > 0), "{of} had something to say: {lines:?}");
+    }
 }
 
 fn inspect(root: &Path, format: &str) -> Vec<u8> {

@@ -9,10 +9,12 @@ use runstore::protocol::candidate::InstanceKind;
 use runstore::protocol::lease::WriterState;
 use runstore::protocol::process::Liveness;
 use runstore::protocol::proof::{ProofReason, ProofState, ResumeDisposition};
+use runstore::protocol::result::ResultPlace;
 use runstore::protocol::slot::SlotKind;
 use runstore::protocol::startup::{Action, StartupState};
 use runstore::protocol::verdict::{Flag, Grade, Severity, Stage, Verdict};
 use runstore::protocol::{RunMode, RunState, StepState, Word};
+use runstore::recover::ActionKind;
 use runstore::wait::{Outcome, Until};
 use serde_json::Value;
 
@@ -53,12 +55,31 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ("inspect", "/$defs/run/properties/stage/enum", all::<Stage>()),
         ("inspect", "/$defs/evidence/properties/kind/enum", all::<Grade>()),
         ("inspect", "/$defs/finding/properties/severity/enum", all::<Severity>()),
+        ("plan", "/$defs/action/properties/action/enum", all::<ActionKind>()),
+        ("plan", "/properties/summary/properties/byAction/propertyNames/enum", all::<ActionKind>()),
+        ("plan", "/$defs/refusal/properties/verdict/enum", all::<Verdict>()),
+        ("apply", "/properties/done/items/properties/action/enum", all::<ActionKind>()),
+        ("apply", "/$defs/refusal/properties/verdict/enum", all::<Verdict>()),
+        ("slots", "/$defs/slot/properties/runVerdict/enum", all::<Verdict>()),
+        ("slots", "/$defs/problem/properties/severity/enum", all::<Severity>()),
+        ("leases", "/$defs/lease/properties/liveness/enum", all::<Liveness>()),
+        ("leases", "/$defs/problem/properties/severity/enum", all::<Severity>()),
+        ("results", "/$defs/result/properties/place/enum", all::<ResultPlace>()),
+        ("results", "/$defs/result/properties/outcome/enum", all::<RunState>()),
+        ("results", "/$defs/problem/properties/severity/enum", all::<Severity>()),
+        ("check", "/$defs/problem/properties/severity/enum", all::<Severity>()),
+        ("control", "/properties/liveness/enum", all::<Liveness>()),
+        ("control", "/properties/verdict/enum", all::<Verdict>()),
+        ("witness", "/properties/proof/enum", all::<ProofState>()),
         ("wait", "/properties/for/enum", all::<Until>()),
         ("wait", "/$defs/run/properties/outcome/enum", all::<Outcome>()),
         ("wait", "/$defs/run/properties/verdict/enum", all::<Verdict>()),
         ("wait", "/$defs/run/properties/liveness/enum", all::<Liveness>()),
     ]
 }
+
+const OF_FILES: &str = "the words of recorded actions; real ones are held to the schema";
+const OF_THE_PROGRAM: &str = "words of an answer alone; real answers are held to the schema";
 
 /// Lists that the code does not hold as words, with the reason.
 const NOT_WORDS: &[(&str, &str, &str)] = &[
@@ -81,6 +102,15 @@ const NOT_WORDS: &[(&str, &str, &str)] = &[
         "the reason is kept as text; recorded candidates and vectors hold the list to the code",
     ),
     ("runner-startup", "/allOf/0/if/properties/state/enum", "the states that carry a token"),
+    ("log", "/$defs/entry/properties/state/enum", OF_FILES),
+    ("log", "/$defs/change/properties/kind/enum", OF_FILES),
+    ("leases", "/$defs/lease/properties/state/enum", OF_THE_PROGRAM),
+    ("check", "/$defs/problem/properties/level/enum", OF_THE_PROGRAM),
+    ("release", "/properties/kind/enum", OF_THE_PROGRAM),
+    ("release", "/properties/state/enum", OF_THE_PROGRAM),
+    ("control", "/properties/request/enum", OF_THE_PROGRAM),
+    ("control", "/properties/outcome/enum", OF_THE_PROGRAM),
+    ("witness", "/properties/outcome/enum", OF_THE_PROGRAM),
 ];
 
 #[test]
