@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Prune(PruneArgs),
     /// Give runs whose runner is gone a truthful end; without --apply say what would be done, and what not.
     Recover(RecoverArgs),
+    /// Recover every store of this user, once or again and again.
+    Sweep(SweepArgs),
     /// Where the stores of this user are.
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
@@ -106,6 +108,7 @@ impl Command {
                 }
                 None => a.common.format,
             },
+            Self::Sweep(a) => a.format,
             Self::Slots(a) | Self::Leases(a) | Self::Results(a) => a.common.format,
             Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
                 *format
@@ -310,6 +313,37 @@ pub(crate) enum RecoverCommand {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SweepArgs {
+    /// Stores. Without any: the default stores of this user.
+    #[arg(value_name = "PATH")]
+    pub(crate) targets: Vec<PathBuf>,
+    /// Stay in the foreground and sweep again and again, with so long a pause, for example 60s or 5m.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) every: Option<std::time::Duration>,
+    /// Print what a timer of the system wants to read, and do nothing else. Without a kind: the usual one here.
+    #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1)]
+    #[expect(clippy::option_option, reason = "asked for, and which: two questions")]
+    pub(crate) print_unit: Option<Option<UnitKind>>,
+    /// Also do what this file allows, as with recover.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Whose timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UnitKind {
+    /// A user service and its timer.
+    Systemd,
+    /// A property list of launchd.
+    Launchd,
+    /// A line for crontab.
+    Cron,
 }
 
 /// What may be freed without a proof.

@@ -41,6 +41,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(a) => commands::check::run(a, &mut output),
         Command::Prune(a) => commands::prune::run(a, &mut output),
         Command::Recover(a) => commands::recover::run(a, &mut output),
+        Command::Sweep(a) => commands::sweep::run(a, &mut output),
         Command::Release(a) => commands::release::run(a, &mut output),
         Command::Slots(a) => commands::held::slots(a, &mut output),
         Command::Leases(a) => commands::held::leases(a, &mut output),

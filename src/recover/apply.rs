@@ -22,6 +22,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::protocol::error::with_causes;
@@ -36,6 +37,8 @@ use super::change::{self, Change, ChangeError, Stand};
 use super::decide::Policy;
 use super::journal::{self, Logged, State};
 use super::plan::{self, Action, Around, Refusal, Requirement, Scope};
+use super::sweep::Memory;
+use super::together::Lost;
 
 /// What is wanted of an apply.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +68,8 @@ pub struct Done {
     pub action: String,
     /// Why.
     pub why: String,
+    /// How its run lost its runner, where that is what it was about.
+    pub lost: Option<Lost>,
 }
 
 /// An action that was not carried out.
@@ -97,6 +102,10 @@ pub struct Applied {
     pub problems: Vec<String>,
     /// Why it stopped before its end, if so. Calling again goes on.
     pub stopped: Option<String>,
+    /// Number of runs that were looked at.
+    pub looked_at: usize,
+    /// Number of those that were read to make the plan.
+    pub read: usize,
 }
 
 /// Why nothing was applied.
@@ -189,9 +198,24 @@ pub fn apply<H: WriteHost>(
     wanted: &Wanted,
     each: &mut dyn FnMut(&Done),
 ) -> Result<Applied, ApplyError> {
+    carried_out(host, (path, run), wanted, None, &mut |done| {
+        each(done);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, with what earlier sweeps of the store know. A break of `each` ends it before its next action.
+pub(super) fn carried_out<H: WriteHost>(
+    host: &H,
+    (path, run): (&Path, Option<&Path>),
+    wanted: &Wanted,
+    mut memory: Option<&mut Memory>,
+    each: &mut dyn FnMut(&Done) -> ControlFlow<()>,
+) -> Result<Applied, ApplyError> {
     let (root, _held) = enter(host, path)?;
     let mut applied = Applied { root: path.to_owned(), ..Applied::default() };
-    finish_begun(host, &root, &mut applied).map_err(ApplyError::Read)?;
+    let finished = memory.as_deref_mut().map(|memory| &mut memory.finished);
+    finish_begun(host, &root, finished, &mut applied).map_err(ApplyError::Read)?;
     if applied.stopped.is_some() {
         return Ok(applied);
     }
@@ -201,18 +225,25 @@ pub fn apply<H: WriteHost>(
         Opened::Run(store, root, name) => (store, Some((root, name))),
     };
     let scope = Scope { run: only_run, session: wanted.session.clone() };
-    let plan = plan::plan(&store, &scope, &wanted.policy).map_err(ApplyError::Read)?;
+    let around = Around::of(&store, &wanted.policy).map_err(ApplyError::Read)?;
+    let plan = plan::planned(&store, &around, &scope, memory).map_err(ApplyError::Read)?;
     applied.refused = plan.refused;
+    (applied.looked_at, applied.read) = (plan.looked_at, plan.read);
     let chosen = chosen(plan.actions, wanted, &mut applied);
+    let mut around = around.for_one_at_a_time();
     let mut work = Work { host, root: &root, apply: None, number: 0 };
     for (action, requires) in chosen {
         store.now_ms = host.now_ms();
-        match work.carry_out(&store, &action, &requires, &wanted.policy) {
+        around.forget();
+        match work.carry_out(&store, &around, &action, &requires) {
             Ok(()) => {
-                let Action { id, run_id, path, kind, why, .. } = action;
-                let done = Done { id, run_id, path, action: kind.to_string(), why };
-                each(&done);
+                let Action { id, run_id, path, kind, why, lost, .. } = action;
+                let done = Done { id, run_id, path, action: kind.to_string(), why, lost };
+                let flow = each(&done);
                 applied.done.push(done);
+                if flow.is_break() {
+                    break;
+                }
             }
             Err(Stop::Left(why)) => {
                 let (id, run_id) = (action.id, action.run_id);
@@ -290,9 +321,9 @@ impl<H: WriteHost> Work<'_, H> {
     fn carry_out(
         &mut self,
         store: &Store<'_, H>,
+        around: &Around<'_, H>,
         planned: &Action,
         requires: &[Requirement],
-        policy: &Policy,
     ) -> Result<(), Stop> {
         // The writers of a run lock in its runs root.
         let runs = planned.path.parent().filter(|runs| runs.starts_with(&store.root));
@@ -305,7 +336,7 @@ impl<H: WriteHost> Work<'_, H> {
             None | Some(Err(advisory::LockError::Unavailable(_))) => None,
             Some(Err(e)) => return Err(Stop::Left(e.to_string())),
         };
-        let action = self.again(store, planned, policy)?;
+        let action = Self::again(store, around, planned)?;
         for Requirement { path, seen } in requires {
             let now = action.requires.iter().find(|now| now.path == *path);
             if let Some(now) = now.filter(|now| now.seen != *seen) {
@@ -346,13 +377,10 @@ impl<H: WriteHost> Work<'_, H> {
 
     /// The same action as it follows from what is there now.
     fn again(
-        &self,
         store: &Store<'_, H>,
+        around: &Around<'_, H>,
         planned: &Action,
-        policy: &Policy,
     ) -> Result<Action, Stop> {
-        let failed = |e: io::Error| Stop::All(e.to_string());
-        let around = Around::of(store, policy).map_err(failed)?;
         let of_run =
             store.runs_roots.iter().position(|runs| planned.path.parent() == Some(&runs.path));
         let Some(root) = of_run else {
@@ -360,8 +388,8 @@ impl<H: WriteHost> Work<'_, H> {
             return Ok(planned.clone());
         };
         let name = planned.path.file_name().unwrap_or_default();
-        let found = plan::look_at(store, &around, (root, name), None, None);
-        let found = found.unwrap_or_default();
+        let found = plan::see_whole(store, around, (root, name), None);
+        let found = found.map(|seen| seen.found).unwrap_or_default();
         let stale = |why: String| Stop::Left(format!("the plan is stale: {why}"));
         match found.actions.into_iter().find(|now| now.id == planned.id) {
             Some(action) => Ok(action),
@@ -422,8 +450,18 @@ fn step<H: WriteHost>(host: &H, root: &H::Dir, change: &Change) -> Result<(), Ch
 
 /// Step 3.
 /// Spec: RS-REC-26.
-fn finish_begun<H: WriteHost>(host: &H, root: &H::Dir, applied: &mut Applied) -> io::Result<()> {
+fn finish_begun<H: WriteHost>(
+    host: &H,
+    root: &H::Dir,
+    mut finished: Option<&mut HashSet<String>>,
+    applied: &mut Applied,
+) -> io::Result<()> {
     for id in journal::applies(host, root)? {
+        // Nothing is ever begun again in an apply that has ended.
+        if finished.as_ref().is_some_and(|finished| finished.contains(&id)) {
+            continue;
+        }
+        let mut has_begun = false;
         let Some(dir) = journal::open(host, root, &id)? else { continue };
         for (number, state) in journal::records(host, &dir)? {
             if state != State::Begun {
@@ -432,6 +470,7 @@ fn finish_begun<H: WriteHost>(host: &H, root: &H::Dir, applied: &mut Applied) ->
             let record = match journal::read(host, &dir, (number, state)) {
                 Ok(record) => record,
                 Err(why) => {
+                    has_begun = true;
                     applied.problems.push(format!("recovery {id}: {why}"));
                     continue;
                 }
@@ -452,6 +491,9 @@ fn finish_begun<H: WriteHost>(host: &H, root: &H::Dir, applied: &mut Applied) ->
                     return Ok(());
                 }
             }
+        }
+        if let Some(finished) = finished.as_deref_mut().filter(|_| !has_begun) {
+            finished.insert(id);
         }
     }
     Ok(())

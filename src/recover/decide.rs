@@ -124,13 +124,16 @@ fn refuse<'e>(why: impl Into<String>) -> End<'e> {
 }
 
 /// What is known beside the evidence.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Beside<'b> {
     /// An unfinished replacement of the status that is whole, was begun later than the status was written,
     /// and tells an end.
     pub(super) later_end: Option<&'b str>,
     /// Whether a run that is taken out of the active index is found by its session all the same.
-    pub(super) is_listed: bool,
+    /// Only asked where it decides: the answer is read from an index.
+    pub(super) is_listed: &'b dyn Fn() -> bool,
+    /// Whether the system was restarted since its process was recorded.
+    pub(super) restarted: bool,
 }
 
 /// What is done about the end of a run.
@@ -162,9 +165,9 @@ pub(super) fn end_of<'e>(
     let is_active = s.known_state().is_some_and(RunState::is_active);
     let is_gone = e.life.word.is_gone();
     match d.verdict {
-        Verdict::Orphaned => orphaned(e, s, look.later_end, policy),
+        Verdict::Orphaned => orphaned(e, s, look, policy),
         // The runner recorded why it could not start, and nobody told the status.
-        Verdict::StartFailed if is_active && is_gone => orphaned(e, s, look.later_end, policy),
+        Verdict::StartFailed if is_active && is_gone => orphaned(e, s, look, policy),
         Verdict::StartFailed if is_active => {
             refuse("its start failed, and its process is not known")
         }
@@ -173,12 +176,7 @@ pub(super) fn end_of<'e>(
     }
 }
 
-fn orphaned<'e>(
-    e: &'e RunEvidence,
-    s: &StatusView,
-    later: Option<&str>,
-    policy: &Policy,
-) -> End<'e> {
+fn orphaned<'e>(e: &'e RunEvidence, s: &StatusView, look: Beside<'_>, policy: &Policy) -> End<'e> {
     let is_paused = s.known_state() == Some(RunState::Paused);
     // A pause is not a matter of time.
     if let Some(why) = is_quiet(e, policy).err().filter(|_| !is_paused) {
@@ -190,11 +188,11 @@ fn orphaned<'e>(
         Fate::Queued if !policy.close_queued => {
             refuse("it was queued and never ran; a policy with closeQueued closes it")
         }
-        Fate::Queued | Fate::Close => match later {
+        Fate::Queued | Fate::Close => match look.later_end {
             Some(later) => {
                 refuse(format!("{later} tells an end of the run, and was never published"))
             }
-            None => End::Close(cause(e)),
+            None => End::Close(cause(e, look.restarted)),
         },
     }
 }
@@ -221,7 +219,7 @@ pub(super) fn is_quiet(e: &RunEvidence, policy: &Policy) -> Result<(), String> {
 }
 
 /// Whether something that follows from a proof is missing. Facts CW-30, CW-31.
-fn is_half_done(e: &RunEvidence, d: &Diagnosis, is_listed: bool) -> bool {
+fn is_half_done(e: &RunEvidence, d: &Diagnosis, is_listed: &dyn Fn() -> bool) -> bool {
     let Some(proof) = e.proof.value().filter(|_| d.proof.counts) else { return false };
     let Some(s) = e.status.value() else { return false };
     if s.known_state().is_none_or(RunState::is_active) {
@@ -229,7 +227,7 @@ fn is_half_done(e: &RunEvidence, d: &Diagnosis, is_listed: bool) -> bool {
     }
     let is_shown = s.overlay.as_ref().is_some_and(|overlay| overlay.as_ref() == Ok(proof));
     // A line that is missing alone is not worth a repair: events are advice (facts CW-25).
-    !is_shown || is_listed && d.has(Flag::MarkerStale)
+    !is_shown || d.has(Flag::MarkerStale) && is_listed()
 }
 
 /// Spec: RS-REC-08.
@@ -248,7 +246,7 @@ fn corrupt<'e>(e: &RunEvidence, d: &Diagnosis) -> End<'e> {
 
 /// The most certain cause of the end of a run.
 /// Spec: RS-REC-10.
-pub(super) fn cause(e: &RunEvidence) -> Cause {
+pub(super) fn cause(e: &RunEvidence, restarted: bool) -> Cause {
     let startup = e.startup.value().filter(|message| {
         message.state.as_ref().and_then(Open::known) == Some(StartupState::Error)
     });
@@ -267,7 +265,7 @@ pub(super) fn cause(e: &RunEvidence) -> Cause {
             (None, None) => "neither code nor signal".to_owned(),
         });
     }
-    if e.life.why.contains("boot") {
+    if restarted {
         return Cause::Reboot;
     }
     if e.events.as_ref().is_some_and(|log| log.status_write_failed > 0) {

@@ -16,6 +16,8 @@
 //! | `journal` | the record of an action on disk |
 //! | `apply` | carries a plan out, under the recovery lock |
 //! | `undo` | takes it back |
+//! | `sweep` | the same again and again, reading only what may have changed |
+//! | `together` | what ended several runs at once |
 //!
 //! Everything that it keeps lies in `.runstore/recovery` below the root, one directory for each apply.
 //! What a crash leaves is told by the record that was written before the first change: the next apply
@@ -29,6 +31,8 @@ mod journal;
 mod plan;
 mod run;
 mod store_wide;
+mod sweep;
+mod together;
 mod undo;
 
 pub use apply::{Applied, ApplyError, Done, LeftOver, Wanted, apply};
@@ -36,4 +40,6 @@ pub use change::{Before, Change, ChangeError, Moved, Stand, stand};
 pub use decide::{ActionKind, Policy};
 pub use journal::{ApplyLog, Logged, State, log};
 pub use plan::{Action, Plan, Refusal, Requirement, Scope, plan};
+pub use sweep::{Memory, sweep};
+pub use together::{Event, Lost, events};
 pub use undo::{Undone, undo};

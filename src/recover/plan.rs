@@ -14,8 +14,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -35,6 +35,8 @@ use super::change::{Change, ChangeError};
 use super::decide::{ActionKind, Policy};
 use super::draft::below;
 use super::run::RunDesk;
+use super::sweep::{Looked, Mark, Memory};
+use super::together::Lost;
 
 /// Something that an action relies on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +66,8 @@ pub struct Action {
     pub changes: Vec<Change>,
     /// What has to be as it was when it is carried out.
     pub requires: Vec<Requirement>,
+    /// How its run lost its runner, where that is what it is about.
+    pub lost: Option<Lost>,
 }
 
 /// A run that is left alone although something is wrong with it.
@@ -92,6 +96,8 @@ pub struct Plan {
     pub refused: Vec<Refusal>,
     /// Number of runs that were looked at.
     pub looked_at: usize,
+    /// Number of those that were read: without a memory all of them.
+    pub read: usize,
 }
 
 /// Which part of a store is wanted.
@@ -114,8 +120,8 @@ pub(super) struct Found {
 pub(super) struct Around<'p, H: Host> {
     pub(super) root: H::Dir,
     pub(super) policy: &'p Policy,
-    /// In how many runs roots a name stands, where there are several.
-    doubles: HashMap<OsString, usize>,
+    /// In how many runs roots a name stands, where there are several; `None` asks for each name anew.
+    doubles: Option<HashMap<OsString, usize>>,
     /// The terminal index as far as it was asked for, by the path of a session directory.
     terminal: Mutex<HashMap<String, Indexed>>,
 }
@@ -132,7 +138,34 @@ impl<'p, H: Host> Around<'p, H> {
                 })?;
             }
         }
-        Ok(Self { root, policy, doubles, terminal: Mutex::default() })
+        Ok(Self { root, policy, doubles: Some(doubles), terminal: Mutex::default() })
+    }
+
+    /// For looks at one run after another, between which anything may change: nothing of the whole store is
+    /// relied on, because it was seen too long ago.
+    pub(super) fn for_one_at_a_time(mut self) -> Self {
+        self.doubles = None;
+        self
+    }
+
+    /// Forgets what the terminal index said.
+    pub(super) fn forget(&mut self) {
+        // A look that panicked has ended the program.
+        if let Ok(terminal) = self.terminal.get_mut() {
+            terminal.clear();
+        }
+    }
+
+    /// Whether a name stands in several runs roots.
+    pub(super) fn is_doubled(&self, store: &Store<'_, H>, name: &OsStr) -> bool {
+        match &self.doubles {
+            Some(doubles) => doubles.get(name).is_some_and(|n| *n > 1),
+            None if store.runs_roots.len() < 2 => false,
+            None => {
+                let host = store.host();
+                store.runs_roots.iter().filter(|runs| runs.has_name(host, name)).nth(1).is_some()
+            }
+        }
     }
 
     /// What a session directory of the terminal index says.
@@ -194,6 +227,19 @@ pub(super) fn label<H: Host>(store: &Store<'_, H>, runs: &RunsRoot<H>) -> String
 /// The system's, when the root or a runs root cannot be listed.
 pub fn plan<H: Host>(store: &Store<'_, H>, scope: &Scope, policy: &Policy) -> io::Result<Plan> {
     let around = Around::of(store, policy)?;
+    planned(store, &around, scope, None)
+}
+
+/// The same with what is around the store; with a memory of earlier looks at all of it, what has not changed
+/// since is not read again.
+pub(super) fn planned<H: Host>(
+    store: &Store<'_, H>,
+    around: &Around<'_, H>,
+    scope: &Scope,
+    memory: Option<&mut Memory>,
+) -> io::Result<Plan> {
+    let is_whole = scope.run.is_none() && scope.session.is_none();
+    let mut memory = memory.filter(|_| is_whole);
     let mut names: Vec<(usize, OsString, Option<FileKind>)> = Vec::new();
     match &scope.run {
         Some((root, name)) => names.push((*root, name.clone(), None)),
@@ -206,25 +252,43 @@ pub fn plan<H: Host>(store: &Store<'_, H>, scope: &Scope, policy: &Policy) -> io
             }
         }
     }
+    if let Some(memory) = &mut memory {
+        memory.begin(store, around.policy);
+    }
+    let known = memory.as_deref();
     let look = |at: usize| {
         let (root, name, kind) = &names[at];
-        look_at(store, &around, (*root, name), *kind, scope.session.as_deref())
+        match known {
+            Some(memory) => Some(memory.look(store, around, (*root, name), *kind)),
+            None => {
+                let found = look_at(store, around, (*root, name), *kind, scope.session.as_deref());
+                let was_read = true;
+                found.map(|found| Looked { found: Some(found), mark: None, was_read })
+            }
+        }
     };
-    let mut found = on_threads(names.len(), &look);
-    let mut plan = Plan {
-        now_ms: store.now_ms,
-        root: store.root.clone(),
-        looked_at: names.len(),
-        ..Plan::default()
+    let mut looked = on_threads(names.len(), &look);
+    let read = match known {
+        Some(_) => looked.iter().filter(|(_, looked)| looked.was_read).count(),
+        None => names.len(),
     };
-    found.sort_by_key(|(at, _)| *at);
-    for (_, found) in found {
-        plan.actions.extend(found.actions);
-        plan.refused.extend(found.refused);
+    let (now_ms, root) = (store.now_ms, store.root.clone());
+    let mut plan = Plan { now_ms, root, looked_at: names.len(), read, ..Plan::default() };
+    looked.sort_by_key(|(at, _)| *at);
+    let mut marks: Vec<((usize, OsString), Arc<Mark>)> = Vec::new();
+    for (at, looked) in looked {
+        if let Some(found) = looked.found {
+            plan.actions.extend(found.actions);
+            plan.refused.extend(found.refused);
+        }
+        marks.extend(looked.mark.map(|mark| ((names[at].0, names[at].1.clone()), mark)));
     }
-    if scope.run.is_none() && scope.session.is_none() {
-        let alone = super::store_wide::found(store, &around, &names)?;
+    if is_whole {
+        let alone = super::store_wide::found(store, around, &names)?;
         plan.actions.extend(alone);
+    }
+    if let Some(memory) = memory {
+        memory.keep(marks);
     }
     Ok(plan)
 }
@@ -235,7 +299,10 @@ const THREADS: usize = 3;
 const MANY: usize = 128;
 
 /// What `look` finds at each number, where it finds something.
-fn on_threads(count: usize, look: &(dyn Fn(usize) -> Option<Found> + Sync)) -> Vec<(usize, Found)> {
+fn on_threads<T: Send>(
+    count: usize,
+    look: &(dyn Fn(usize) -> Option<T> + Sync),
+) -> Vec<(usize, T)> {
     let all = |from: &AtomicUsize| {
         let mut found = Vec::new();
         loop {
@@ -272,10 +339,30 @@ fn on_threads(count: usize, look: &(dyn Fn(usize) -> Option<Found> + Sync)) -> V
 pub(super) fn look_at<H: Host>(
     store: &Store<'_, H>,
     around: &Around<'_, H>,
-    (root, name): (usize, &OsStr),
+    place: (usize, &OsStr),
     kind: Option<FileKind>,
     session: Option<&str>,
 ) -> Option<Found> {
+    see(store, around, place, kind, session).map(|seen| seen.found)
+}
+
+/// What was seen of one run.
+pub(super) struct Seen {
+    pub(super) found: Found,
+    pub(super) evidence: RunEvidence,
+    pub(super) diagnosis: Diagnosis,
+    /// Whether it was looked at in full.
+    pub(super) is_full: bool,
+}
+
+/// Reads one run; `None` when it is gone or of another session.
+pub(super) fn see<H: Host>(
+    store: &Store<'_, H>,
+    around: &Around<'_, H>,
+    (root, name): (usize, &OsStr),
+    kind: Option<FileKind>,
+    session: Option<&str>,
+) -> Option<Seen> {
     let runs = &store.runs_roots[root];
     let row = store.snapshot(runs, name, kind, Depth::Row)?;
     let own = row.evidence.status.value().and_then(|s| s.session_id.as_deref());
@@ -284,15 +371,29 @@ pub(super) fn look_at<H: Host>(
     }
     let brief = diagnose_briefly(&row.evidence);
     if !is_interesting(store, around, runs, &row.evidence, &brief) {
-        return None;
+        let (found, evidence) = (Found::default(), row.evidence);
+        return Some(Seen { found, evidence, diagnosis: brief, is_full: false });
     }
+    see_whole(store, around, (root, name), kind)
+}
+
+/// Reads one run in full; `None` when it is gone.
+pub(super) fn see_whole<H: Host>(
+    store: &Store<'_, H>,
+    around: &Around<'_, H>,
+    (root, name): (usize, &OsStr),
+    kind: Option<FileKind>,
+) -> Option<Seen> {
+    let runs = &store.runs_roots[root];
     let mut snapshot = store.snapshot(runs, name, kind, Depth::Full)?;
-    if around.doubles.get(name).is_some_and(|n| *n > 1) {
+    if around.is_doubled(store, name) {
         snapshot.evidence.shadowed_by = Some("in another runs root".to_owned());
     }
-    let diagnosis = diagnose(&snapshot.evidence);
+    let evidence = snapshot.evidence;
+    let diagnosis = diagnose(&evidence);
     let desk = RunDesk { store, around, runs, path: snapshot.path, label: label(store, runs) };
-    Some(desk.plan(snapshot.evidence, diagnosis))
+    let found = desk.plan(&evidence, &diagnosis);
+    Some(Seen { found, evidence, diagnosis, is_full: true })
 }
 
 /// Whether a full look at a run may find something to do.
@@ -329,6 +430,50 @@ fn is_interesting<H: Host>(
     }
 }
 
+/// Where a run that has ended would stand in the terminal index of its runs root.
+#[derive(Debug)]
+pub(super) struct Listing {
+    /// The directory of its session, below the root.
+    dir: String,
+    /// The end of the name of its entry.
+    ending: String,
+    ended_ms: i64,
+}
+
+impl Listing {
+    /// The place of a run, or how it stands where it has none.
+    pub(super) fn of<H: Host>(
+        store: &Store<'_, H>,
+        runs: &RunsRoot<H>,
+        e: &RunEvidence,
+    ) -> Result<Self, Listed> {
+        use crate::protocol::segment::{encode, encode_str};
+        let Some(s) = e.status.value() else { return Err(Listed::NotInUse) };
+        let Some(session) = s.session_id.as_deref().filter(|id| !id.is_empty()) else {
+            return Err(Listed::NoSession);
+        };
+        let Some(ended_ms) = s.ended_at_ms else { return Err(Listed::NotInUse) };
+        let index = below(&label(store, runs), layout::TERMINAL_INDEX);
+        let dir = format!("{index}/{}", encode(&session.into(), limits::NAME_MAX_BYTES));
+        let ending = encode_str(&e.run_id, limits::NAME_MAX_BYTES) + ".json";
+        Ok(Self { dir, ending, ended_ms })
+    }
+
+    /// How the run stands now.
+    pub(super) fn ask<H: Host>(&self, host: &H, around: &Around<'_, H>) -> Listed {
+        let asked = around.indexed(host, &self.dir, |indexed| {
+            if indexed.runs.contains(&self.ending) {
+                Listed::Yes
+            } else if indexed.first_ms.is_some_and(|first| first <= self.ended_ms) {
+                Listed::Lacking
+            } else {
+                Listed::NotInUse
+            }
+        });
+        asked.unwrap_or(Listed::NotInUse)
+    }
+}
+
 /// How a run that has ended stands in the terminal index of its runs root.
 /// Spec: RS-REC-15, RS-REC-17.
 pub(super) fn listed<H: Host>(
@@ -337,25 +482,10 @@ pub(super) fn listed<H: Host>(
     runs: &RunsRoot<H>,
     e: &RunEvidence,
 ) -> Listed {
-    use crate::protocol::segment::{encode, encode_str};
-    let Some(s) = e.status.value() else { return Listed::NotInUse };
-    let Some(session) = s.session_id.as_deref().filter(|id| !id.is_empty()) else {
-        return Listed::NoSession;
-    };
-    let Some(ended_ms) = s.ended_at_ms else { return Listed::NotInUse };
-    let index = below(&label(store, runs), layout::TERMINAL_INDEX);
-    let dir = format!("{index}/{}", encode(&session.into(), limits::NAME_MAX_BYTES));
-    let ending = encode_str(&e.run_id, limits::NAME_MAX_BYTES) + ".json";
-    let asked = around.indexed(store.host(), &dir, |indexed| {
-        if indexed.runs.contains(&ending) {
-            Listed::Yes
-        } else if indexed.first_ms.is_some_and(|first| first <= ended_ms) {
-            Listed::Lacking
-        } else {
-            Listed::NotInUse
-        }
-    });
-    asked.unwrap_or(Listed::NotInUse)
+    match Listing::of(store, runs, e) {
+        Ok(listing) => listing.ask(store.host(), around),
+        Err(how) => how,
+    }
 }
 
 /// Whether a run that has ended is missing in the terminal index.
@@ -392,7 +522,7 @@ impl Action {
         let id: String =
             format!("{:x}", Sha256::digest(named.as_bytes())).chars().take(12).collect();
         let (run_id, evidence) = (run_id.to_owned(), Vec::new());
-        Self { id, run_id, path, kind, why, evidence, changes, requires }
+        Self { id, run_id, path, kind, why, evidence, changes, requires, lost: None }
     }
 
     /// Every file that it would write to, rename or remove, below the root.

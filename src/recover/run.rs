@@ -28,6 +28,7 @@ use super::change::{self, ChangeError};
 use super::decide::{self, ActionKind, Beside, End};
 use super::draft::{self, Draft, below};
 use super::plan::{Action, Around, Found, Listed, Refusal, listed, unplanned};
+use super::together::Lost;
 
 /// Everything around one run.
 pub(super) struct RunDesk<'a, 'h, H: Host> {
@@ -71,7 +72,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
     }
 
     /// Everything that is to be done with the run.
-    pub(super) fn plan(&self, e: RunEvidence, d: Diagnosis) -> Found {
+    pub(super) fn plan(&self, e: &RunEvidence, d: &Diagnosis) -> Found {
         let mut found = Found::default();
         let refuse = |why: String| {
             let (run_id, path) = (e.run_id.clone(), self.path.clone());
@@ -81,23 +82,28 @@ impl<H: Host> RunDesk<'_, '_, H> {
             found.refused = refuse("its name cannot be a run id".to_owned());
             return found;
         };
-        let later = self.later_end(&e);
-        let beside = Beside { later_end: later.as_deref(), is_listed: self.is_listed(&e) };
-        let end = decide::end_of(&e, &d, beside, self.around.policy);
+        let later = self.later_end(e);
+        let lost = Lost::of(e, self.store.host().system());
+        let beside = Beside {
+            later_end: later.as_deref(),
+            is_listed: &|| self.is_listed(e),
+            restarted: lost.restarted,
+        };
+        let end = decide::end_of(e, d, beside, self.around.policy);
         let mut draft = self.draft();
         // Judged by what was there before the repair, so it goes along with it.
         if matches!(end, End::Close(_) | End::Adopt(..))
-            && self.leftovers(&e, &d, &mut draft).is_err()
+            && self.leftovers(e, d, &mut draft).is_err()
         {
             draft = self.draft();
         }
-        let ended = match self.end(&e, &run, &end, &mut draft) {
+        let ended = match self.end(e, &run, &end, &mut draft) {
             Ok(Some(ended)) => ended,
             Ok(None) => {
                 if let End::Refuse(why) = &end {
                     found.refused = refuse(why.clone());
                 }
-                self.rest(&e, &d, &run, false, &mut found);
+                self.rest(e, d, &run, false, &mut found);
                 return found;
             }
             Err(error) => {
@@ -105,16 +111,17 @@ impl<H: Host> RunDesk<'_, '_, H> {
                 return found;
             }
         };
-        let mut action = self.action(&e, ended.kind, ended.why, draft);
-        action.evidence = evidence(&d);
+        let mut action = self.action(e, ended.kind, ended.why, draft);
+        action.evidence = evidence(d);
+        action.lost = matches!(end, End::Close(_) | End::Adopt(..)).then_some(lost);
         // What was to be completed may be complete: only a full look tells.
         if !action.changes.is_empty() {
             found.actions.push(action);
         }
         let closes = ended.status.is_some() || ended.kind == ActionKind::CompleteEnd;
-        let next = self.after(&e, ended.status.as_deref());
+        let next = self.after(e, ended.status.as_deref());
         let judged = diagnose(&next);
-        self.rest(&next, if closes { &judged } else { &d }, &run, closes, &mut found);
+        self.rest(&next, if closes { &judged } else { d }, &run, closes, &mut found);
         found
     }
 

@@ -171,6 +171,11 @@ impl Locks {
             .collect()
     }
 
+    /// Whether any owner record names a run.
+    pub(super) fn names(&self, run_id: &str) -> bool {
+        self.slots_by_run.contains_key(run_id) || self.leases_by_run.contains_key(run_id)
+    }
+
     /// Leases whose owner record names a run.
     pub(super) fn leases_of(&self, run_id: &str) -> Vec<LeaseFact> {
         let indexes = self.leases_by_run.get(run_id).into_iter().flatten();

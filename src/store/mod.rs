@@ -18,6 +18,7 @@
 //! | `session-leases/**`, `session-active-async-capacity/**` | `locks` |
 //! | the temp roots themselves | `discover` |
 //! | what can wake a wait for a run | `watch` |
+//! | what proves that a run has not changed | `stamps` |
 //! | indexes, leases and names as a whole, for a check | `survey` |
 //!
 //! It opens, looks and closes; it holds no lock, creates no file and runs no program, so a crash of a
@@ -98,6 +99,7 @@ pub mod sidecar;
 pub mod signal;
 pub mod slot;
 mod snapshot;
+pub(crate) mod stamps;
 pub mod survey;
 mod watch;
 

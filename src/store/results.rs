@@ -386,7 +386,10 @@ pub(super) struct ToolCallRun {
 }
 
 /// The directories and files under which a pending payload of a run and session is looked for.
-fn pending_names(run_id: &str, session: Option<&str>) -> impl Iterator<Item = (String, String)> {
+pub(super) fn pending_names(
+    run_id: &str,
+    session: Option<&str>,
+) -> impl Iterator<Item = (String, String)> {
     let file = segment::encode_str(run_id, limits::JSON_STEM_MAX_BYTES) + ".json";
     let sessions = session.map(|s| segment::aliases(&s.into(), limits::NAME_MAX_BYTES));
     sessions.into_iter().flatten().map(move |session| (session, file.clone()))

@@ -50,6 +50,7 @@ mod shim_killed;
 mod side_records;
 mod spec_text;
 mod startup;
+mod sweep;
 mod unruly;
 mod vectors;
 mod vectors_decisions;

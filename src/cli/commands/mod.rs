@@ -28,6 +28,8 @@ pub(crate) mod run;
 pub(crate) mod runner;
 #[cfg(unix)]
 pub(crate) mod shim;
+pub(crate) mod sweep;
+mod sweep_unit;
 pub(crate) mod wait;
 #[cfg(unix)]
 pub(crate) mod witness;

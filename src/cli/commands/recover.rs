@@ -104,7 +104,7 @@ struct LeftText<'a> {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct AppliedText<'a> {
+pub(super) struct AppliedText<'a> {
     schema: &'static str,
     now_ms: i64,
     applies: Vec<&'a str>,
@@ -142,20 +142,21 @@ pub(crate) fn run(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failu
 }
 
 /// The policy of a file, else the default one.
+pub(super) fn read_policy(host: &RealHost, path: Option<&Path>) -> Result<Policy, Failure> {
+    let Some(path) = path else { return Ok(Policy::default()) };
+    let bytes = read(host, path)?;
+    let read = Document::from_bytes(&bytes).and_then(|doc| Policy::read(&doc));
+    read.map_err(|e| {
+        let what = format!("{} is no policy", path.display());
+        Failure::user(Code::USAGE, what)
+            .because(e)
+            .hint(r#"for example {"version":1,"abandonedSlots":true,"graceMs":60000}"#)
+    })
+}
+
+/// The policy that is asked for.
 fn policy(host: &RealHost, args: &RecoverArgs) -> Result<Policy, Failure> {
-    let mut policy = match &args.policy {
-        None => Policy::default(),
-        Some(path) => {
-            let bytes = read(host, path)?;
-            let read = Document::from_bytes(&bytes).and_then(|doc| Policy::read(&doc));
-            read.map_err(|e| {
-                let what = format!("{} is no policy", path.display());
-                Failure::user(Code::USAGE, what)
-                    .because(e)
-                    .hint(r#"for example {"version":1,"abandonedSlots":true,"graceMs":60000}"#)
-            })?
-        }
-    };
+    let mut policy = read_policy(host, args.policy.as_deref())?;
     if let Some(grace_ms) = args.grace_ms {
         policy.grace_ms = grace_ms;
     }
@@ -467,7 +468,7 @@ pub(crate) fn code_of(all: &[Applied]) -> Code {
     code
 }
 
-fn applied_text<'a>(all: &'a [Applied], now_ms: i64) -> AppliedText<'a> {
+pub(super) fn applied_text<'a>(all: &'a [Applied], now_ms: i64) -> AppliedText<'a> {
     let done: Vec<_> = all
         .iter()
         .flat_map(|a| &a.done)

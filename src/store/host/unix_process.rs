@@ -160,6 +160,16 @@ impl RealHost {
         std::env::current_exe()
     }
 
+    /// Whether nobody can read any more what this process writes to its standard output.
+    pub fn is_output_abandoned(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let out = rustix::stdio::stdout();
+        let mut asked = [PollFd::new(&out, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Of a pipe without a reader the system says so unasked; of anything else it says nothing.
+        poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().contains(PollFlags::ERR)
+    }
+
     /// Gives up the three standard descriptors, so that nobody waits for their end.
     ///
     /// # Errors
