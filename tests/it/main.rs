@@ -28,6 +28,7 @@ mod locks_real;
 mod logs;
 mod many_runs;
 mod nested;
+mod offers;
 mod peer_runs;
 mod permissions;
 mod place;

@@ -39,7 +39,9 @@ impl Root {
         words.extend_from_slice(args);
         let outcome = self.run(&words);
         assert_eq!(outcome.code, 0, "{}", outcome.errors());
-        serde_json::from_slice(&outcome.stdout).expect("one object")
+        let answer = serde_json::from_slice(&outcome.stdout).expect("one object");
+        ask::assert_valid(&answer);
+        answer
     }
 
     /// A place beside the store.
@@ -268,6 +270,7 @@ fn a_run_in_the_foreground_shows_what_its_steps_write() {
     assert_eq!(both.text(), "==> step 0 <==\none\n==> step 1 <==\ntwo\n", "{}", both.errors());
     let json = root.run(&["--format", "json", "--", "sh", "-c", "echo hidden; exit 3"]);
     let answer: Value = serde_json::from_slice(&json.stdout).expect("one object");
+    ask::assert_valid(&answer);
     assert_eq!((json.code, &answer["recordedState"]), (1, &json!("failed")), "{answer}");
     assert_eq!(answer["error"], "sh: it ended with code 3", "{answer}");
 }

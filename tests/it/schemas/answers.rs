@@ -47,6 +47,7 @@ fn every_answer_about_a_recorded_store_is_valid() {
 
 /// Verbs that look at a store, and what a line of their jsonl form is.
 const VERBS: &[(&[&str], &str, &[&str])] = &[
+    (&["list", "--all"], "list", &["/properties/runs/items"]),
     (&["slots"], "slots", &["/$defs/slot"]),
     (&["leases"], "leases", &["/$defs/lease"]),
     (&["results"], "results", &["/$defs/result"]),
@@ -54,6 +55,26 @@ const VERBS: &[(&[&str], &str, &[&str])] = &[
     (&["prune"], "prune", &["/$defs/removed", "/$defs/kept"]),
     (&["recover", "--grace-ms", "0"], "plan", &["/$defs/action", "/$defs/refusal"]),
 ];
+
+#[test]
+fn what_is_said_of_no_store_is_valid() {
+    let schemas = schemas();
+    for (words, schema, part) in [
+        (&["roots"][..], "roots", "/$defs/root"),
+        (&["explain"], "explain", "/$defs/entry"),
+        (&["explain", "RS-REC-05"], "explain", "/$defs/entry"),
+    ] {
+        let asked = |format: &str| ask::run(&[words, &["--format", format]].concat()).stdout;
+        let whole: Value = serde_json::from_slice(&asked("json")).expect("one document");
+        assert_eq!(schemas.check(schema, "", &whole), [""; 0], "{words:?}: {whole:#}");
+        let text = String::from_utf8(asked("jsonl")).expect("JSON is UTF-8");
+        assert!(!text.is_empty(), "{words:?} says something");
+        for line in text.lines() {
+            let one: Value = serde_json::from_str(line).expect("one JSON document a line");
+            assert_eq!(schemas.check(schema, part, &one), [""; 0], "{words:?}: {line}");
+        }
+    }
+}
 
 #[test]
 fn what_other_verbs_say_of_a_recorded_store_is_valid() {

@@ -38,9 +38,9 @@ const OWN_RUNNER: &str = "that the listed runner is the one that the proof names
                           which a schema cannot (RS-PROOF-01)";
 
 /// Schemas of what the program prints.
-pub(super) const OUTPUTS: [&str; 15] = [
-    "apply", "check", "control", "inspect", "leases", "log", "logs", "plan", "prune", "release",
-    "results", "slots", "undo", "wait", "witness",
+const OUTPUTS: [&str; 19] = [
+    "apply", "check", "control", "explain", "inspect", "leases", "list", "log", "logs", "plan",
+    "prune", "release", "results", "roots", "run", "slots", "undo", "wait", "witness",
 ];
 
 /// Schemas of documents that nothing decodes yet: a recorded one has to be valid.
