@@ -345,8 +345,9 @@ impl<H: WriteHost> Work<'_, H> {
             }
         }
         let mut changes = action.changes.clone();
-        for change in changes.iter().filter(|change| !change.is_of_the_way()) {
-            let why = match change::stand(self.host, self.root, change)? {
+        for (change, stand) in change::stands(self.host, self.root, &changes)? {
+            let why = match stand {
+                _ if change.is_of_the_way() => continue,
                 Stand::Before => continue,
                 // To take it back would be to take back what somebody else did.
                 Stand::After => "somebody has done it".to_owned(),

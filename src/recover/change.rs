@@ -371,7 +371,8 @@ fn moved<H: Host>(
     })
 }
 
-/// Every change with how it stands.
+/// Every change with how it stands, before all that come ahead of it were made: a name that one of them moves
+/// away is as good as free.
 ///
 /// # Errors
 /// [`ChangeError`] for the first that cannot be told.
@@ -380,7 +381,21 @@ pub(super) fn stands<H: Host>(
     root: &H::Dir,
     changes: &[Change],
 ) -> Result<Vec<(Change, Stand)>, ChangeError> {
-    changes.iter().map(|change| Ok((change.clone(), stand(host, root, change)?))).collect()
+    let mut stands: Vec<(Change, Stand)> = Vec::with_capacity(changes.len());
+    for change in changes {
+        let mut now = stand(host, root, change)?;
+        if let (Stand::Other(_), Change::Move { path, to, what }) = (&now, change) {
+            let makes_room = |(ahead, stand): &(Change, Stand)| {
+                *stand == Stand::Before
+                    && matches!(ahead, Change::Move { path: from, .. } if from == to)
+            };
+            if stands.iter().any(makes_room) && moved(host, root, path, what)? == Some(true) {
+                now = Stand::Before;
+            }
+        }
+        stands.push((change.clone(), now));
+    }
+    Ok(stands)
 }
 
 /// How a lock directory stands that is to be freed.

@@ -186,6 +186,23 @@ fn a_pending_result_is_adopted_and_made_public() {
     assert!(!store.root().join(pending).exists(), "and not pending any more");
 }
 
+// Facts S-91: whoever publishes again is cut off between its pending payload and the public name.
+#[test]
+fn a_pending_result_takes_the_place_of_an_older_public_one() {
+    let store = Store::new();
+    orphan(&store, "told");
+    store.result("told", &records::result("told", now_ms() - 40_000));
+    let pending = format!("async-subagent-results/result-pending/{SESSION}/told.json");
+    let newer = with(records::result("told", now_ms() - 30_000), "summary", "the newer one");
+    store.file(&pending, newer.to_string());
+    cycle(&store, "told", &["adopt-result"]);
+    recover(&store, &["--apply"]);
+    let public = store.root().join("async-subagent-results/told.json");
+    let public: Value = serde_json::from_slice(&fs::read(public).expect("there")).expect("JSON");
+    assert_eq!(public["summary"], "the newer one");
+    assert!(!store.root().join(pending).exists(), "and not pending any more");
+}
+
 #[test]
 fn a_result_that_cannot_be_read_keeps_the_run_as_it_is() {
     let store = Store::new();
