@@ -38,9 +38,9 @@ const OWN_RUNNER: &str = "that the listed runner is the one that the proof names
                           which a schema cannot (RS-PROOF-01)";
 
 /// Schemas of what the program prints.
-const OUTPUTS: [&str; 19] = [
+const OUTPUTS: [&str; 20] = [
     "apply", "check", "control", "explain", "inspect", "leases", "list", "log", "logs", "plan",
-    "prune", "release", "results", "roots", "run", "slots", "undo", "wait", "witness",
+    "prune", "release", "results", "roots", "run", "slots", "sweep", "undo", "wait", "witness",
 ];
 
 /// Schemas of documents that nothing decodes yet: a recorded one has to be valid.

@@ -60,6 +60,12 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<String>)> {
         ("plan", "/$defs/refusal/properties/verdict/enum", all::<Verdict>()),
         ("apply", "/properties/done/items/properties/action/enum", all::<ActionKind>()),
         ("apply", "/$defs/refusal/properties/verdict/enum", all::<Verdict>()),
+        (
+            "sweep",
+            "/properties/roots/items/properties/done/items/properties/action/enum",
+            all::<ActionKind>(),
+        ),
+        ("sweep", "/$defs/refusal/properties/verdict/enum", all::<Verdict>()),
         ("slots", "/$defs/slot/properties/runVerdict/enum", all::<Verdict>()),
         ("slots", "/$defs/problem/properties/severity/enum", all::<Severity>()),
         ("leases", "/$defs/lease/properties/liveness/enum", all::<Liveness>()),
@@ -114,6 +120,7 @@ const NOT_WORDS: &[(&str, &str, &str)] = &[
     ("control", "/properties/request/enum", OF_THE_PROGRAM),
     ("control", "/properties/outcome/enum", OF_THE_PROGRAM),
     ("witness", "/properties/outcome/enum", OF_THE_PROGRAM),
+    ("sweep", "/properties/roots/items/properties/outcome/enum", OF_THE_PROGRAM),
 ];
 
 #[test]
