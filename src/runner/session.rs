@@ -493,6 +493,7 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             return Ok(orders);
         }
         self.looked_ms = Some(now_ms);
+        self.look_for_an_end(now_ms)?;
         // An inbox that cannot be looked at now is looked at again.
         let (run_dir, run_id) = (self.job.place.run_dir, self.job.place.run_id.as_str());
         let taken = inbox::take(self.job.host, run_dir, run_id);
@@ -511,6 +512,18 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             }
         }
         Ok(orders)
+    }
+
+    /// Whether somebody else has told the end of the run: a change that changes nothing is refused then.
+    /// Spec: RS-STEP-08.
+    fn look_for_an_end(&mut self, now_ms: i64) -> Result<(), RunnerError> {
+        if now_ms.abs_diff(self.written_ms) < limits::ACTIVITY_MS {
+            return Ok(());
+        }
+        let was_ahead = self.is_ahead;
+        let looked = self.write(&StatusPatch::empty());
+        self.is_ahead = was_ahead;
+        looked
     }
 
     /// A stop of one step is told with the next change.

@@ -244,6 +244,14 @@ fn judge(
         return Decision::Refuse(why.to_string());
     }
     let is_runner = matches!(author, Author::Runner { .. });
+    if let Some(end) = old.filter(|old| old.is_outcome())
+        && is_runner
+        && !recorded.repaired
+        && patch.new_state().is_none()
+    {
+        // News of a run that goes on. Somebody else has told its end for good.
+        return Decision::Refuse(account::Refused::Settled(end).to_string());
+    }
     if old.is_some_and(RunState::is_outcome) && !recorded.repaired && !is_runner {
         // The same word, told by the run itself: its own text is worth more than one about it.
         return Decision::Keep;

@@ -231,6 +231,29 @@ fn a_step_that_closes_its_descriptors_is_waited_for() {
 }
 
 #[test]
+fn an_end_that_another_told_ends_the_steps_and_stays() {
+    if !has_handles("an end that another told") {
+        return;
+    }
+    let launch = launch(&json!([[met("while :; do sleep 1000; done")]]));
+    launch.go();
+    let step = launch.meet();
+    launch.until_it_ends(|| {
+        let mut status = launch.status();
+        status["state"] = json!("stopped");
+        status["endedAt"] = status["lastUpdate"].clone();
+        let temp = launch.dir().join("told.tmp");
+        fs::write(&temp, status.to_string()).expect("room");
+        fs::rename(&temp, launch.dir().join(layout::STATUS)).expect("room");
+    });
+    let presence = launch.host.process(step).presence;
+    assert_eq!(presence, runstore::protocol::process::Presence::Gone, "RS-STEP-08");
+    let status = launch.status();
+    assert_eq!(status["steps"][0]["status"], "running", "nothing more is written: {status}");
+    assert_eq!(status["lastUpdate"], status["endedAt"], "{status}");
+}
+
+#[test]
 fn a_stopped_step_is_ended_at_the_deadline() {
     if !has_handles("a stopped command") {
         return;
