@@ -1,1 +1,41 @@
-//! Case data, and later the engine that judges foreign implementations.
+//! Case data, and the engine that judges implementations of the protocol from the outside.
+//!
+//! Theory of operation. A *scenario* (a JSON file in `checks/`) says what a store holds, what the suite does in the
+//! place of the other roles, and which *checks* judge what came of it. `cases` reads scenarios. For each one
+//! `cell` makes a store of its own, `recorder` watches it, `subject` starts the implementation under test, and
+//! `script` plays the other side. What was seen is `evidence`; `judge` holds the checks against it. `suite`
+//! does that side by side for all scenarios that were asked for.
+//!
+//! Nothing here uses the library `runstore`: files are read as bytes, JSON by a parser of its own, names are made by
+//! `raw`. If both shared a parser they would be wrong together. A crash of the engine leaves its scratch directory
+//! below the directory for temporary files, and at worst subjects that end by their own limits.
+//!
+//! The engine needs a system with process groups; elsewhere only the case data is there.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the suite looks at raw files and starts processes; it shares nothing with the store's host trait"
+)]
+
+pub mod clauses;
+#[cfg(unix)]
+mod raw;
+
+#[cfg(unix)]
+pub mod cases;
+#[cfg(unix)]
+pub mod cell;
+#[cfg(unix)]
+pub mod evidence;
+#[cfg(unix)]
+pub mod judge;
+#[cfg(unix)]
+pub mod recorder;
+#[cfg(unix)]
+pub mod report;
+#[cfg(unix)]
+pub mod script;
+#[cfg(unix)]
+pub mod subject;
+#[cfg(unix)]
+pub mod suite;

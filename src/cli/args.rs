@@ -8,6 +8,8 @@ use runstore::protocol::Word as _;
 use runstore::protocol::evidence::Times;
 use runstore::protocol::verdict::Verdict;
 
+#[cfg(unix)]
+use super::conformance_args::ConformanceArgs;
 use super::run_args::LogsArgs;
 #[cfg(unix)]
 use super::run_args::{InterruptArgs, StopArgs, WitnessArgs};
@@ -82,6 +84,9 @@ pub(crate) enum Command {
     /// Attach to a live run that has no observer, and prove its end.
     #[cfg(unix)]
     Witness(WitnessArgs),
+    /// Judge an implementation of the protocol from the outside.
+    #[cfg(unix)]
+    Conformance(ConformanceArgs),
     /// Starts a runner and witnesses its end; for launchers.
     #[cfg(unix)]
     #[command(hide = true)]
@@ -125,6 +130,8 @@ impl Command {
             }
             #[cfg(unix)]
             Self::Witness(WitnessArgs { run, .. }) => run.format,
+            #[cfg(unix)]
+            Self::Conformance(a) => a.format(),
             #[cfg(unix)]
             Self::Shim(_) | Self::Runner(_) => Format::Text,
         }

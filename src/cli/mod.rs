@@ -6,6 +6,8 @@
 
 mod args;
 mod commands;
+#[cfg(unix)]
+mod conformance_args;
 mod exit_code;
 mod output;
 mod render;
@@ -49,6 +51,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Roots(a) => commands::roots::run(a, &mut output),
         Command::Explain(a) => commands::explain::run(a, &mut output),
         Command::Wait(a) => commands::wait::run(a, &mut output),
+        #[cfg(unix)]
+        Command::Conformance(a) => commands::conformance::run(a, &mut output),
         #[cfg(unix)]
         Command::Run(a) => commands::run::run(a, &mut output),
         #[cfg(unix)]

@@ -14,6 +14,7 @@ mod cases;
 mod check;
 mod cli_errors;
 mod cli_text;
+mod conformance;
 mod control_verbs;
 mod directories;
 mod exit_codes;

@@ -5,6 +5,8 @@ mod acting;
 #[cfg(unix)]
 pub(crate) mod ask;
 pub(crate) mod check;
+#[cfg(unix)]
+pub(crate) mod conformance;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;

@@ -1,0 +1,198 @@
+//! Scenarios and checks as data.
+//!
+//! Theory of operation. A scenario is one JSON file in `checks/<role>/`; `checks/README.md` says what its members mean.
+//! The files are built in, so that the program carries them. A file that says something unknown is an error here and
+//! not a check that never fails: words are looked up when a scenario is read.
+
+use serde_json::Value;
+
+use crate::clauses;
+use crate::judge;
+
+/// How much an implementation has to do: `L1` runs end in order, `L2` runs are led, `L3` runs meet accidents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// A fresh run is let in, works, and ends in order.
+    L1,
+    /// Also: requests, deadlines, revivals.
+    L2,
+    /// Also: planted files, accidents, long waits, modes.
+    L3,
+}
+
+impl Grade {
+    /// Every grade.
+    pub const ALL: [Self; 3] = [Self::L1, Self::L2, Self::L3];
+
+    /// `L1`, `L2` or `L3`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::L1 => "L1",
+            Self::L2 => "L2",
+            Self::L3 => "L3",
+        }
+    }
+
+    /// The grade of a word, in any case.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|grade| grade.word().eq_ignore_ascii_case(word))
+    }
+}
+
+/// One check of a scenario.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// Its own name: scenario and number of words.
+    pub id: String,
+    /// The clause that it covers.
+    pub clause: String,
+    /// Whether missing it fails; else it is only non-strict.
+    pub is_must: bool,
+    /// From which grade on it is asked for.
+    pub grade: Grade,
+    /// What is expected, in a sentence.
+    pub expect: String,
+    /// Which judge decides.
+    pub judge: String,
+    /// What the judge is told.
+    pub args: Value,
+}
+
+/// One scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name, that of its file.
+    pub id: String,
+    /// The role that is tested.
+    pub role: String,
+    /// What happens, in a sentence.
+    pub about: String,
+    /// What the subject must be able to do, or the checks are skipped.
+    pub needs: Vec<String>,
+    /// What the store holds and the configuration says.
+    pub store: Value,
+    /// What the suite does.
+    pub script: Vec<Value>,
+    /// How long it may take, in milliseconds.
+    pub limit_ms: u64,
+    /// Whether files are read at full rate meanwhile.
+    pub hammer: bool,
+    /// What is judged.
+    pub checks: Vec<Check>,
+}
+
+/// The words that a script may say.
+pub const STEPS: [&str; 12] = [
+    "start",
+    "say",
+    "plant",
+    "remove",
+    "await",
+    "await-gone",
+    "await-exit",
+    "hold",
+    "mark",
+    "snapshot",
+    "remember",
+    "signal",
+];
+
+macro_rules! files {
+    ($($role:literal: $($name:literal)*;)*) => {
+        [$($(($role, $name, include_str!(concat!("../checks/", $role, "/", $name, ".json"))),)*)*]
+    };
+}
+
+include!("../checks/list.in");
+
+/// Every scenario that is built in.
+///
+/// # Errors
+/// What is wrong with which file.
+pub fn all() -> Result<Vec<Scenario>, String> {
+    FILES.iter().map(|(role, name, text)| read(role, name, text)).collect()
+}
+
+/// Reads one scenario.
+///
+/// # Errors
+/// What is wrong, with the name of the file.
+pub fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
+    let wrong = |what: String| format!("checks/{role}/{name}.json: {what}");
+    let value: Value = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+    let say = |key: &str| text_of(&value, key).map_err(&wrong);
+    if say("schema")? != "runstore.conformance.scenario/1" {
+        return Err(wrong("an unknown schema".into()));
+    }
+    let list = |key: &str| value.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let script = list("script");
+    for step in &script {
+        let word = text_of(step, "do").map_err(&wrong)?;
+        if !STEPS.contains(&word.as_str()) {
+            return Err(wrong(format!("the script says `{word}`, which nobody knows")));
+        }
+    }
+    let needs = list("needs").iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+    let checks: Result<Vec<_>, _> = list("checks").iter().map(|one| check(name, one)).collect();
+    Ok(Scenario {
+        id: name.to_owned(),
+        role: role.to_owned(),
+        about: say("about")?,
+        needs,
+        store: value.get("store").cloned().unwrap_or_default(),
+        script,
+        limit_ms: value.get("limitMs").and_then(Value::as_u64).unwrap_or(30_000),
+        hammer: value.get("hammer").and_then(Value::as_bool).unwrap_or_default(),
+        checks: checks.map_err(wrong)?,
+    })
+}
+
+fn text_of(value: &Value, key: &str) -> Result<String, String> {
+    let text = value.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    text.map(str::to_owned).ok_or_else(|| format!("`{key}` is no text"))
+}
+
+fn check(scenario: &str, value: &Value) -> Result<Check, String> {
+    let id = format!("{scenario}/{}", text_of(value, "name")?);
+    let wrong = |what: &str| format!("{id}: {what}");
+    let name = text_of(value, "clause")?;
+    let clause = clauses::find(&name).ok_or_else(|| wrong("its clause is not registered"))?;
+    let grade = Grade::parse(&text_of(value, "level")?).ok_or_else(|| wrong("its level"))?;
+    let judge = text_of(value, "judge")?;
+    if !judge::JUDGES.contains(&judge.as_str()) {
+        return Err(wrong("its judge is not known"));
+    }
+    // A MUST clause may hold a sentence that is only advice; the file says so.
+    let is_must = match value.get("strength").and_then(Value::as_str) {
+        Some("SHOULD") => false,
+        None => clause.is_must(),
+        Some(_) => return Err(wrong("its strength")),
+    };
+    let expect = text_of(value, "expect")?;
+    let args = value.clone();
+    Ok(Check { id, clause: name, is_must, grade, expect, judge, args })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_listed_and_every_scenario_is_read() {
+        let all = all().expect("every file is in order");
+        let top = concat!(env!("CARGO_MANIFEST_DIR"), "/checks");
+        let mut on_disk = 0;
+        for role in std::fs::read_dir(top).expect("there") {
+            let role = role.expect("readable").path();
+            if role.is_dir() {
+                on_disk += std::fs::read_dir(role).expect("readable").count();
+            }
+        }
+        assert_eq!(all.len(), on_disk, "the list names every file");
+        let mut ids: Vec<_> = all.iter().flat_map(|s| &s.checks).map(|c| c.id.clone()).collect();
+        let checks = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), checks, "every check has a name of its own");
+    }
+}

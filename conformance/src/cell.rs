@@ -1,0 +1,418 @@
+//! A store of its own for each scenario, and what a launcher lays down in it.
+//!
+//! Theory of operation. Below the suite's scratch directory each cell has `root` (the temp root of a store), `work`
+//! (where steps leave their marks) and `put` (where the suite makes its files before it renames them into place).
+//! [`Cell::make`] lays down what is there before the subject: directories, capacity slot, planted files, session file,
+//! configuration. [`Cell::launched`] is what a launcher writes once it has a process: status, marker, proof,
+//! candidate, in this order (RS-START-11). Everything is made from raw text; no other writer is asked.
+//!
+//! A cell is removed when it is dropped, unless it is to be kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::cases::Scenario;
+use crate::evidence::{Entry, Tree, fill_value};
+use crate::raw;
+use crate::recorder::MARKS;
+
+/// The largest text that a picture of the store keeps.
+const KEEP_BYTES: u64 = 1 << 20;
+/// Names in a picture; more are left out.
+const NAMES: usize = 20_000;
+
+/// One store.
+#[derive(Debug)]
+pub struct Cell {
+    base: PathBuf,
+    /// The temp root.
+    pub root: PathBuf,
+    /// Names for texts of scenarios.
+    pub names: BTreeMap<String, String>,
+    config: Value,
+    status: Value,
+    keep: bool,
+}
+
+fn make_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// A text of the form of a UUID from a seed and a word.
+fn uuid(seed: &str, word: &str) -> String {
+    let hex = raw::sha256(format!("{seed}:{word}").as_bytes());
+    format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+}
+
+impl Cell {
+    /// Makes the store of a scenario in an empty directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn make(base: &Path, scenario: &Scenario, seed: &str, keep: bool) -> io::Result<Self> {
+        let family = scenario.store.get("family").and_then(Value::as_str).unwrap_or("pi");
+        let root = base.join(format!("{family}-subagents-conformance"));
+        for dir in [&root, &root.join(MARKS), &base.join("work"), &base.join("put")] {
+            make_dir(dir)?;
+        }
+        let root = fs::canonicalize(root)?;
+        let base = fs::canonicalize(base)?;
+        let names = names(&base, &root, scenario, seed);
+        let mut cell = Self { base, root, names, config: Value::Null, status: Value::Null, keep };
+        cell.lay_down(scenario)?;
+        Ok(cell)
+    }
+
+    /// Where the subject is started.
+    pub fn work(&self) -> PathBuf {
+        self.base.join("work")
+    }
+
+    /// A path of the store.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    fn name(&self, key: &str) -> &str {
+        self.names.get(key).map_or("", String::as_str)
+    }
+
+    /// The configuration file.
+    pub fn config_path(&self) -> PathBuf {
+        self.path(&format!("async-cfg-{}.json", self.name("runId")))
+    }
+
+    /// Puts a file in place, from the top of the store or by its whole path.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn put(&self, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
+        raw::put(&self.base.join("put"), &self.path(name), text, mode)
+    }
+
+    /// Plants something: `kind` is `file`, `directory`, `link`, `hard-link` or `pipe`.
+    ///
+    /// # Errors
+    /// What the system says; an unknown kind.
+    pub fn plant(&self, what: &Value) -> io::Result<()> {
+        let text = |key: &str| what.get(key).and_then(Value::as_str);
+        let path = text("path").unwrap_or_default();
+        let full = self.path(path);
+        if let Some(parent) = full.parent() {
+            make_dir(parent)?;
+        }
+        let mode = what.get("mode").and_then(Value::as_str);
+        let mode = mode.and_then(|m| u32::from_str_radix(m, 8).ok()).unwrap_or(0o600);
+        match text("kind").unwrap_or("file") {
+            "directory" => {
+                make_dir(&full)?;
+                let mode = if what.get("mode").is_some() { mode } else { 0o700 };
+                fs::set_permissions(&full, fs::Permissions::from_mode(mode))
+            }
+            "link" => std::os::unix::fs::symlink(text("target").unwrap_or_default(), full),
+            "hard-link" => fs::hard_link(text("target").unwrap_or_default(), full),
+            "pipe" => {
+                rustix::fs::mknodat(
+                    rustix::fs::CWD,
+                    &full,
+                    rustix::fs::FileType::Fifo,
+                    rustix::fs::Mode::from_raw_mode(0o600),
+                    0,
+                )?;
+                Ok(())
+            }
+            "file" => self.put(path, &bytes_of(what), mode),
+            other => Err(io::Error::other(format!("nothing of the kind `{other}` can be planted"))),
+        }
+    }
+
+    fn lay_down(&mut self, scenario: &Scenario) -> io::Result<()> {
+        let run = self.name("run").to_owned();
+        for dir in ["async-subagent-runs/.active-runs", "async-subagent-results", &run] {
+            make_dir(&self.path(dir))?;
+        }
+        let store = numbers(&fill_value(&self.names, &scenario.store));
+        let list = |key: &str| store.get(key).and_then(Value::as_array).cloned();
+        for dir in list("directories").unwrap_or_default() {
+            make_dir(&self.path(dir.as_str().unwrap_or_default()))?;
+        }
+        let is_revival = store.get("variant").and_then(Value::as_str) == Some("revival");
+        if is_revival {
+            self.put("session.jsonl", b"{\"type\":\"session\"}\n", 0o600)?;
+        }
+        (self.config, self.status) = documents(&self.names, &store, is_revival);
+        // A session file that a subject is to resume holds what is left to do, as RS-STEP-10 has it.
+        if is_revival {
+            let line = json!({"type": "runstore.session", "version": 1, "runId": self.name("source"), "ts": raw::now_ms(), "cwd": self.name("work"), "steps": self.config["steps"]});
+            self.put("session.jsonl", format!("{line}\n").as_bytes(), 0o600)?;
+        }
+        if store.get("session") != Some(&Value::Null) {
+            self.slot()?;
+        }
+        for what in list("plant").unwrap_or_default() {
+            self.plant(&what)?;
+        }
+        Ok(())
+    }
+
+    /// A slot that is bound to the instance, as a launcher has it before the process.
+    fn slot(&self) -> io::Result<()> {
+        let key = raw::sha256(self.name("session").as_bytes());
+        let dir = format!("session-active-async-capacity/{key}/slot-0");
+        make_dir(&self.path(&dir))?;
+        let owner = json!({
+            "version": 1, "slot": 0, "reservationToken": self.name("reservation"), "generation": 0,
+            "ownerSessionId": self.name("session"), "ownerSessionKey": key, "runId": self.name("runId"),
+            "asyncDir": self.name("runDir"), "kind": "runner", "reservedAt": raw::now_ms(),
+            "runnerProcessInstanceId": self.name("instance"), "runnerStartedAt": raw::now_ms(),
+        });
+        self.put(&format!("{dir}/owner.json"), format!("{owner}\n").as_bytes(), 0o600)
+    }
+
+    /// Puts the configuration in place, or the text that a scenario has for it, as a file, a `link` or a `pipe`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write_config(&self, text: Option<&str>, kind: Option<&str>) -> io::Result<()> {
+        let bytes = text.map_or_else(|| raw::pretty(&self.config), |t| t.as_bytes().to_vec());
+        let path = self.config_path();
+        match kind {
+            Some("link") => {
+                self.put("cfg-elsewhere.json", &bytes, 0o600)?;
+                std::os::unix::fs::symlink(self.path("cfg-elsewhere.json"), path)
+            }
+            Some("pipe") => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                self.plant(&json!({"kind": "pipe", "path": name}))
+            }
+            _ => raw::put(&self.base.join("put"), &path, &bytes, 0o600),
+        }
+    }
+
+    /// What a launcher writes once it has a process.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn launched(&self, pid: i64) -> io::Result<()> {
+        let run = self.name("run").to_owned();
+        let (id, instance) = (self.name("runId"), self.name("instance"));
+        let mut status = self.status.clone();
+        status["pid"] = pid.into();
+        self.put(&format!("{run}/status.json"), &raw::pretty(&status), 0o600)?;
+        self.put(&format!("async-subagent-runs/.active-runs/{id}"), b"", 0o600)?;
+        let proof = json!({"version": 1, "state": "pending", "runId": id, "runnerProcessInstanceId": instance});
+        self.put(&format!("{run}/process-terminal.json"), &raw::pretty(&proof), 0o600)?;
+        let candidate =
+            json!({"version": 1, "runId": id, "runnerProcessInstanceId": instance, "writers": {}});
+        let name = format!("{run}/process-terminal-candidate.json");
+        self.put(&name, &raw::pretty(&candidate), 0o600)
+    }
+
+    /// A picture of the store, links not followed.
+    pub fn picture(&self) -> Tree {
+        let mut tree = Tree::new();
+        self.walk("", &mut tree);
+        tree
+    }
+
+    fn walk(&self, below: &str, tree: &mut Tree) {
+        let Ok(entries) = fs::read_dir(self.root.join(below)) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if below.is_empty() { name } else { format!("{below}/{name}") };
+            if path == MARKS || tree.len() >= NAMES {
+                continue;
+            }
+            let Ok(meta) = fs::symlink_metadata(entry.path()) else { continue };
+            let kind = match meta.file_type() {
+                kind if kind.is_dir() => "directory",
+                kind if kind.is_symlink() => "link",
+                kind if kind.is_file() => "file",
+                _ => "pipe",
+            };
+            let is_small = kind == "file" && meta.len() <= KEEP_BYTES;
+            let text = is_small.then(|| fs::read_to_string(entry.path()).ok()).flatten();
+            let mode = meta.permissions().mode() & 0o7777;
+            tree.insert(path.clone(), Entry { kind, mode, size: meta.len(), text });
+            if kind == "directory" {
+                self.walk(&path, tree);
+            }
+        }
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.base);
+        }
+    }
+}
+
+/// The bytes that a scenario has for a file: `json`, else `text`.
+pub(crate) fn bytes_of(what: &Value) -> Vec<u8> {
+    match what.get("json") {
+        Some(value) => raw::pretty(value),
+        None => what.get("text").and_then(Value::as_str).unwrap_or_default().as_bytes().to_vec(),
+    }
+}
+
+/// Numbers that are known only when a scenario is played: `@suite`, the process of the suite, and `@now+<ms>`.
+fn numbers(value: &Value) -> Value {
+    match value {
+        Value::String(text) if text == "@suite" => std::process::id().into(),
+        Value::String(text) => {
+            match text.strip_prefix("@now+").and_then(|ms| ms.parse::<i64>().ok()) {
+                Some(ms) => (raw::now_ms() + ms).into(),
+                None => value.clone(),
+            }
+        }
+        Value::Array(items) => items.iter().map(numbers).collect(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(key, value)| (key.clone(), numbers(value)));
+            members.collect::<Map<_, _>>().into()
+        }
+        other => other.clone(),
+    }
+}
+
+fn names(base: &Path, root: &Path, scenario: &Scenario, seed: &str) -> BTreeMap<String, String> {
+    let member = |key: &str| scenario.store.get(key).and_then(Value::as_str).map(str::to_owned);
+    let id = member("runId").unwrap_or_else(|| uuid(seed, "run"));
+    let session = member("session").unwrap_or_else(|| "session a/b".to_owned());
+    let run = format!("async-subagent-runs/{id}");
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let session_file = text(root.join("session.jsonl"));
+    BTreeMap::from(
+        [
+            ("base", text(base.to_owned())),
+            ("root", text(root.to_owned())),
+            ("work", text(base.join("work"))),
+            ("runDir", text(root.join(&run))),
+            ("resultPath", text(root.join(format!("async-subagent-results/{id}.json")))),
+            ("run", run),
+            ("results", "async-subagent-results".to_owned()),
+            ("runs", "async-subagent-runs".to_owned()),
+            ("sessionSeg", raw::segment(&session, 255)),
+            ("runFile", format!("{}.json", raw::segment(&id, 250))),
+            ("runSeg", raw::segment(&id, 255)),
+            ("session", session),
+            ("instance", uuid(seed, "instance")),
+            ("token", uuid(seed, "instance")),
+            ("reservation", uuid(seed, "reservation")),
+            ("source", uuid(seed, "source")),
+            ("lease", format!("session-leases/{}", raw::sha256(session_file.as_bytes()))),
+            ("sessionFile", session_file),
+            ("host", host()),
+            ("now", raw::now_ms().to_string()),
+            ("runId", id),
+        ]
+        .map(|(key, value)| (key.to_owned(), value)),
+    )
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// One step of a configuration: a script for the shell, and the members that a runner checks.
+fn step(number: usize, script: &Value) -> Value {
+    let mut out = json!({
+        "agent": format!("worker-{number}"), "task": "do what the command says",
+        "inheritProjectContext": false, "inheritGlobalContext": false, "inheritSkills": false,
+    });
+    match script {
+        Value::String(text) => out["command"] = json!(["sh", "-c", text]),
+        Value::Object(members) => {
+            for (key, value) in members {
+                out[key] = value.clone();
+            }
+        }
+        _ => {}
+    }
+    out
+}
+
+/// Configuration and first status.
+fn documents(names: &BTreeMap<String, String>, store: &Value, is_revival: bool) -> (Value, Value) {
+    let name = |key: &str| names.get(key).cloned().unwrap_or_default();
+    let scripts = store.get("steps").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut flat = Vec::new();
+    let mut groups = Vec::new();
+    for script in &scripts {
+        match script.get("parallel").and_then(Value::as_array) {
+            Some(members) => {
+                let made: Vec<_> = members
+                    .iter()
+                    .map(|one| (flat.push(()), step(flat.len() - 1, one)).1)
+                    .collect();
+                groups.push(json!({"parallel": made}));
+            }
+            None => {
+                flat.push(());
+                groups.push(step(flat.len() - 1, script));
+            }
+        }
+    }
+    let mut config = json!({
+        "id": name("runId"), "steps": groups, "resultPath": name("resultPath"), "cwd": name("work"),
+        "placeholder": "{previous}", "asyncDir": name("runDir"), "sessionId": name("session"),
+        "runnerProcessInstanceId": name("instance"), "launchBarrierToken": name("token"),
+    });
+    if is_revival {
+        config["revivalLease"] = json!({
+            "sessionFile": name("sessionFile"), "runId": name("runId"), "sourceRunId": name("source"),
+        });
+        remove(&mut config, "launchBarrierToken");
+    }
+    if store.get("session") == Some(&Value::Null) {
+        remove(&mut config, "sessionId");
+    }
+    let mode = if scripts.len() > 1 || groups.iter().any(|g| g.get("parallel").is_some()) {
+        "chain"
+    } else {
+        "single"
+    };
+    config["resultMode"] = mode.into();
+    merge(&mut config, store.get("config"));
+    let steps: Vec<_> = (0..flat.len())
+        .map(|i| json!({"agent": format!("worker-{i}"), "status": "pending"}))
+        .collect();
+    let mut status = json!({
+        "lifecycleArtifactVersion": 3, "runId": name("runId"), "mode": mode, "state": "running",
+        "startedAt": raw::now_ms(), "lastUpdate": raw::now_ms(), "currentStep": 0,
+        "chainStepCount": scripts.len(), "steps": steps, "pid": 0, "hostname": name("host"), "cwd": name("work"),
+        "processTerminal": {"version": 1, "state": "pending", "runId": name("runId"), "runnerProcessInstanceId": name("instance")},
+    });
+    if let Ok(scope) = fs::read_link("/proc/self/ns/pid") {
+        status["pidNamespaceScope"] = scope.to_string_lossy().into_owned().into();
+    }
+    if let Some(session) = config.get("sessionId") {
+        status["sessionId"] = session.clone();
+    }
+    merge(&mut status, store.get("status"));
+    (config, status)
+}
+
+fn remove(value: &mut Value, key: &str) {
+    if let Some(members) = value.as_object_mut() {
+        members.remove(key);
+    }
+}
+
+/// Sets members; `null` takes one away, as in a merge patch of one level.
+fn merge(value: &mut Value, patch: Option<&Value>) {
+    let none = Map::new();
+    for (key, new) in patch.and_then(Value::as_object).unwrap_or(&none) {
+        if new.is_null() {
+            remove(value, key);
+        } else {
+            value[key] = new.clone();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The clause registry, as far as the suite needs it: id, level, roles, and the first sentence.
+//!
+//! Theory of operation. `spec/clauses.toml` is built in. Only `[[clause]]` tables with one-line members are
+//! understood, which is the form that a test of the repository enforces; an entry without an id is passed over.
+
+/// One clause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clause {
+    /// Its id, such as `RS-START-47`.
+    pub id: &'static str,
+    /// `MUST`, `MUST NOT`, `SHOULD`, `SHOULD NOT` or `MAY`.
+    pub level: &'static str,
+    /// Whom it binds, as the registry names them.
+    pub roles: Vec<&'static str>,
+    /// Its first sentence.
+    pub text: &'static str,
+    /// Why the suite has no check of it, where the registry says so.
+    pub waiver: Option<&'static str>,
+}
+
+impl Clause {
+    /// Whether breaking it is a failure.
+    pub fn is_must(&self) -> bool {
+        self.level.starts_with("MUST")
+    }
+}
+
+const REGISTRY: &str = include_str!("../../spec/clauses.toml");
+
+/// Every clause that is not withdrawn, in the order of the registry.
+pub fn all() -> Vec<Clause> {
+    REGISTRY.split("[[clause]]").skip(1).filter_map(read).collect()
+}
+
+fn read(table: &'static str) -> Option<Clause> {
+    let member = |key: &str| {
+        table.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            (name.trim() == key).then(|| value.trim())
+        })
+    };
+    let text = |key: &str| member(key).map(|value| value.trim_matches('"'));
+    let withdrawn = member("withdrawn").is_some_and(|value| value != "false")
+        || text("status") == Some("withdrawn");
+    if withdrawn {
+        return None;
+    }
+    let roles = member("role")?.trim_matches(['[', ']']);
+    Some(Clause {
+        id: text("id")?,
+        level: text("level")?,
+        roles: roles.split(',').map(|role| role.trim().trim_matches('"')).collect(),
+        text: text("text").unwrap_or_default(),
+        waiver: text("waiver"),
+    })
+}
+
+/// One clause by its id.
+pub fn find(id: &str) -> Option<Clause> {
+    all().into_iter().find(|clause| clause.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_read() {
+        let all = all();
+        assert!(all.len() > 500, "{}", all.len());
+        let one = find("RS-START-47").expect("registered");
+        assert_eq!((one.level, one.roles.as_slice()), ("MUST", ["runner"].as_slice()));
+        assert!(one.is_must() && one.text.starts_with("In a revival"), "{}", one.text);
+        assert!(!find("RS-CAND-06").expect("registered").is_must());
+    }
+}

@@ -1,0 +1,131 @@
+//! Checks held against what was seen.
+//!
+//! Theory of operation. A judge is a function of the evidence and of what the check tells it, and nothing else: it
+//! reads no file and asks no clock, so the same evidence always gets the same verdict. It fails only on something that
+//! was seen, and says what; what was not seen, because the scenario did not come so far or the system tells no order,
+//! is *unsure*. The words are documented in `checks/README.md`.
+
+mod ends;
+mod records;
+mod trace;
+mod value;
+
+use serde_json::Value;
+
+use crate::cases::Check;
+use crate::evidence::{Evidence, fill_value};
+
+/// What a judge found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// As expected; what was seen.
+    Good(String),
+    /// Not as expected; what was seen.
+    Bad(String),
+    /// Nothing can be said; why.
+    Unsure(String),
+}
+
+/// The judges that a check may name.
+pub const JUDGES: [&str; 24] = [
+    "absent",
+    "after-torn",
+    "candidate",
+    "event",
+    "exits",
+    "form",
+    "gone",
+    "index",
+    "json",
+    "lines",
+    "mode-of",
+    "modes",
+    "never",
+    "order",
+    "outside",
+    "present",
+    "replaced",
+    "result",
+    "same",
+    "says",
+    "size",
+    "stamped",
+    "states",
+    "took",
+];
+
+type Judge = fn(&Evidence, &Value) -> Found;
+
+fn judge_of(name: &str) -> Option<Judge> {
+    Some(match name {
+        "absent" => ends::absent,
+        "after-torn" => records::after_torn,
+        "candidate" => records::candidate,
+        "event" => records::event,
+        "exits" => ends::exits,
+        "form" => ends::form,
+        "gone" => ends::gone,
+        "index" => records::index,
+        "json" => records::json,
+        "lines" => records::lines,
+        "mode-of" => ends::mode_of,
+        "modes" => ends::modes,
+        "never" => trace::never,
+        "order" => trace::order,
+        "outside" => trace::outside,
+        "present" => ends::present,
+        "replaced" => trace::replaced,
+        "result" => records::result,
+        "same" => ends::same,
+        "says" => ends::says,
+        "size" => ends::size,
+        "stamped" => records::stamped,
+        "states" => trace::states,
+        "took" => ends::took,
+        _ => return None,
+    })
+}
+
+/// Judges one check.
+pub fn judge(seen: &Evidence, check: &Check) -> Found {
+    if let Some(why) = &seen.broken {
+        return Found::Unsure(why.clone());
+    }
+    let args = fill_value(&seen.names, &check.args);
+    match judge_of(&check.judge) {
+        Some(judge) => judge(seen, &args),
+        None => Found::Unsure(format!("no judge is called {}", check.judge)),
+    }
+}
+
+/// A text that a check says.
+fn text<'a>(args: &'a Value, key: &str) -> Option<&'a str> {
+    args.get(key).and_then(Value::as_str)
+}
+
+/// Texts that a check lists; one text counts as a list.
+fn texts<'a>(args: &'a Value, key: &str) -> Vec<&'a str> {
+    match args.get(key) {
+        Some(Value::String(one)) => vec![one],
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Why a moment is not there.
+fn not_reached(seen: &Evidence, mark: &str) -> Found {
+    let why = seen.missed.as_deref().unwrap_or("the script has no such moment");
+    Found::Unsure(format!("the scenario did not come to `{mark}`: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_has_its_judge() {
+        for name in JUDGES {
+            assert!(judge_of(name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The suite in the place of the other roles: one scenario from its store to what was seen.
+//!
+//! Theory of operation. Ordered steps: make the cell; take a picture; begin to record; do what the script says; wait
+//! for nothing any more and end what is left; take the last picture; end the record. A script stops at the first thing
+//! that it waits for in vain, and says at which; what it had not done is then not there for any check. Every wait is
+//! bounded by itself and by the scenario, so a subject that does nothing costs its limit and no more.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cases::Scenario;
+use crate::cell::{Cell, bytes_of};
+use crate::evidence::{Event, Evidence, Op, fill, fill_value};
+use crate::recorder::{Recorder, read};
+use crate::subject::{Subject, Template, pause};
+
+/// How long a step of a script waits where it does not say so itself.
+const WAIT_MS: u64 = 10_000;
+
+/// Plays a scenario. `base` is a directory of its own that need not be there.
+pub fn play(
+    scenario: &Scenario,
+    subject: &Template,
+    base: &Path,
+    seed: &str,
+    keep: bool,
+) -> Evidence {
+    let cell = match fs::create_dir_all(base).and_then(|()| Cell::make(base, scenario, seed, keep))
+    {
+        Ok(cell) => cell,
+        Err(e) => {
+            return Evidence {
+                broken: Some(format!("the store cannot be made: {e}")),
+                ..Evidence::default()
+            };
+        }
+    };
+    let token = crate::raw::sha256(format!("{seed}:{}", base.display()).as_bytes());
+    let recorder = Recorder::start(&cell.root, &token);
+    let until = Instant::now() + Duration::from_millis(scenario.limit_ms);
+    let mut player = Player {
+        cell,
+        recorder,
+        template: subject,
+        token,
+        until,
+        child: None,
+        hammer: None,
+        seen: Evidence::default(),
+    };
+    player.seen.trees.insert("start".into(), player.cell.picture());
+    for step in &scenario.script {
+        if let Err(missed) = player.step(step, scenario) {
+            player.seen.missed = Some(missed);
+            break;
+        }
+        if player.seen.broken.is_some() {
+            break;
+        }
+    }
+    player.finish()
+}
+
+struct Player<'t> {
+    cell: Cell,
+    recorder: Recorder,
+    template: &'t Template,
+    token: String,
+    until: Instant,
+    child: Option<Subject>,
+    hammer: Option<Hammer>,
+    seen: Evidence,
+}
+
+impl Player<'_> {
+    fn step(&mut self, step: &Value, scenario: &Scenario) -> Result<(), String> {
+        let step = fill_value(&self.cell.names, step);
+        let text = |key: &str| step.get(key).and_then(Value::as_str);
+        let path = text("path").unwrap_or_default().to_owned();
+        let ms = step.get("ms").and_then(Value::as_u64);
+        match text("do").unwrap_or_default() {
+            "start" => self.start(&step, scenario),
+            "say" => {
+                self.seen.said.insert(path.clone());
+                let done = self.cell.put(&path, &bytes_of(&step), 0o600);
+                self.made(done, &path);
+            }
+            "plant" => {
+                self.seen.said.insert(path.clone());
+                let done = self.cell.plant(&step);
+                self.made(done, &path);
+            }
+            "remove" => {
+                // The subject may have done so itself.
+                let _ = fs::remove_file(self.cell.path(&path));
+            }
+            "await" => {
+                let what = step.get("where").cloned().unwrap_or(Value::Null);
+                return self.wait(ms, &path, |cell| holds(&cell.path(&path), &what));
+            }
+            "await-gone" => {
+                let gone = |cell: &Cell| fs::symlink_metadata(cell.path(&path)).is_err();
+                return self.wait(ms, &format!("{path} to go"), gone);
+            }
+            "await-exit" => {
+                let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
+                let ended = self.child.as_mut().is_none_or(|child| child.wait(limit));
+                if !ended {
+                    return Err(format!(
+                        "the end of the subject did not come within {} ms",
+                        limit.as_millis()
+                    ));
+                }
+                self.recorder.mark("exit");
+            }
+            "hold" => {
+                let limit = Duration::from_millis(ms.unwrap_or(300)).min(self.rest());
+                if let Some(child) = &mut self.child {
+                    child.wait(limit);
+                }
+            }
+            "mark" => self.recorder.mark(text("name").unwrap_or_default()),
+            "snapshot" => {
+                let name = text("name").unwrap_or_default().to_owned();
+                self.seen.trees.insert(name, self.cell.picture());
+            }
+            "remember" => {
+                let found = read(&self.cell.path(&path), None).and_then(|version| version.json());
+                let value =
+                    found.as_ref().and_then(|v| v.pointer(text("member").unwrap_or_default()));
+                let value = value.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
+                let name = text("name").unwrap_or_default().to_owned();
+                let value = value.ok_or_else(|| format!("{path} does not have {name}"))?;
+                self.cell.names.insert(name, value);
+            }
+            "signal" => {
+                if let Some(child) = &mut self.child {
+                    child.signal(match text("name") {
+                        Some("TERM") => rustix::process::Signal::TERM,
+                        Some("USR2") => rustix::process::Signal::USR2,
+                        _ => rustix::process::Signal::KILL,
+                    });
+                }
+            }
+            other => self.seen.broken = Some(format!("nobody knows how to `{other}`")),
+        }
+        Ok(())
+    }
+
+    fn rest(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    fn made(&mut self, done: std::io::Result<()>, path: &str) {
+        if let Err(e) = done {
+            self.seen.broken = Some(format!("{path} cannot be made: {e}"));
+        }
+    }
+
+    fn start(&mut self, step: &Value, scenario: &Scenario) {
+        let config = step.get("config").and_then(Value::as_str);
+        let word = |key: &str| step.get(key).and_then(Value::as_str);
+        if let Err(e) = self.cell.write_config(config, word("configAs")) {
+            self.seen.broken = Some(format!("the configuration cannot be written: {e}"));
+            return;
+        }
+        self.recorder.mark("start");
+        let family = scenario.store.get("family").and_then(Value::as_str).unwrap_or("pi");
+        let root = self.cell.root.to_string_lossy().into_owned();
+        let env = [(format!("{}_SUBAGENTS_TEMP_ROOT", family.to_uppercase()), root)];
+        let mut command = self.template.for_config(&self.cell.config_path());
+        if let Some(umask) = word("umask") {
+            let script = format!("umask {umask}; exec \"$@\"");
+            command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
+        }
+        let child = match Subject::start(&command, &self.cell.work(), &self.token, &env) {
+            Ok(child) => child,
+            Err(e) => {
+                self.seen.broken = Some(e);
+                return;
+            }
+        };
+        let pid = child.pid();
+        self.child = Some(child);
+        if step.get("launched").and_then(Value::as_bool).unwrap_or(true) {
+            let run = fill(&self.cell.names, "${run}");
+            for name in ["status.json", "process-terminal.json", "process-terminal-candidate.json"]
+            {
+                self.seen.said.insert(format!("{run}/{name}"));
+            }
+            self.seen.said.insert(fill(&self.cell.names, "${runs}/.active-runs/${runId}"));
+            let done = self.cell.launched(pid);
+            self.made(done, &run);
+        }
+        if scenario.hammer {
+            self.hammer = Some(Hammer::start(&self.cell));
+        }
+        self.recorder.mark("launched");
+    }
+
+    /// Waits for something, also a moment longer than the subject lives.
+    fn wait(
+        &mut self,
+        ms: Option<u64>,
+        what: &str,
+        is_so: impl Fn(&Cell) -> bool,
+    ) -> Result<(), String> {
+        let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
+        let until = Instant::now() + limit;
+        loop {
+            let ended = self.child.as_mut().is_none_or(|child| child.ended().is_some());
+            if is_so(&self.cell) {
+                return Ok(());
+            }
+            if ended {
+                return Err(format!("the subject ended without {what}"));
+            }
+            if Instant::now() >= until {
+                return Err(format!("{what} did not come within {} ms", limit.as_millis()));
+            }
+            pause();
+        }
+    }
+
+    fn finish(mut self) -> Evidence {
+        if let Some(hammer) = self.hammer.take() {
+            (self.seen.whole, self.seen.torn) = hammer.finish();
+        }
+        let began = self.recorder.began();
+        if let Some(child) = self.child.take() {
+            let mut child = child;
+            if child.ended().is_some() {
+                self.seen.left =
+                    child.left().into_iter().map(|(pid, what)| format!("{pid} {what}")).collect();
+            }
+            (self.seen.ended, self.seen.stdout, self.seen.stderr) = child.finish();
+        }
+        self.recorder.mark("over");
+        let (mut trace, is_ordered) = self.recorder.finish();
+        for event in &mut trace {
+            event.by_suite = is_of_suite(event, &self.seen);
+        }
+        self.seen.trees.insert("end".into(), self.cell.picture());
+        self.seen.trace = trace;
+        self.seen.is_ordered = is_ordered;
+        self.seen.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.seen.names = std::mem::take(&mut self.cell.names);
+        self.seen
+    }
+}
+
+/// The suite renames its files from a directory that nobody watches.
+fn is_of_suite(event: &Event, seen: &Evidence) -> bool {
+    let said = event.path.starts_with("async-cfg-") || seen.said.contains(&event.path);
+    event.op == Op::Mark || (event.op == Op::Renamed && event.from.is_none() && said)
+}
+
+/// Whether a file is there and holds members of these values.
+fn holds(path: &Path, what: &Value) -> bool {
+    let Some(members) = what.as_object() else { return fs::symlink_metadata(path).is_ok() };
+    let Some(found) = read(path, None).and_then(|version| version.json()) else { return false };
+    members.iter().all(|(pointer, wanted)| found.pointer(pointer) == Some(wanted))
+}
+
+/// A reader at full rate of everything that is to be replaced as a whole.
+struct Hammer {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<(u64, std::collections::BTreeMap<String, u64>)>,
+}
+
+impl Hammer {
+    fn start(cell: &Cell) -> Self {
+        let run = cell.names.get("run").cloned().unwrap_or_default();
+        let names = ["status.json", "process-terminal-candidate.json", "runner-startup.json"];
+        let paths: Vec<_> = names
+            .into_iter()
+            .map(|name| format!("{run}/{name}"))
+            .chain([fill(&cell.names, "async-subagent-results/${runId}.json")])
+            .map(|name| (cell.path(&name), name))
+            .collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let (mut whole, mut torn) = (0, std::collections::BTreeMap::new());
+            while !ended.load(Ordering::Relaxed) {
+                for (path, name) in &paths {
+                    let Ok(bytes) = fs::read(path) else { continue };
+                    match serde_json::from_slice::<Value>(&bytes) {
+                        Ok(_) => whole += 1,
+                        Err(_) => *torn.entry(name.clone()).or_default() += 1,
+                    }
+                }
+                std::thread::yield_now();
+            }
+            (whole, torn)
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> (u64, std::collections::BTreeMap<String, u64>) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}

@@ -1,0 +1,301 @@
+//! The implementation under test as a process that may do anything.
+//!
+//! Theory of operation. A subject runs in a process group of its own with nothing on its standard input. What it says
+//! is read by threads that keep the first bytes and count the rest, so a flood costs nothing but its own time; a flood
+//! above the bound, and a file above the bound, end it. Its environment carries a token that is new for each start.
+//! Every process that shows the token is its own or was started by it; those are ended, and no other one: a process
+//! that changes its group or session keeps its environment. Ending is repeated, because a process may fork meanwhile,
+//! and bounded.
+//!
+//! A crash of the suite leaves the subject, which then ends by its own limits or never.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::evidence::Ended;
+
+/// What is kept of each output.
+const KEEP_BYTES: usize = 64 * 1024;
+/// A subject that says more is ended.
+pub const FLOOD_BYTES: u64 = 64 << 20;
+/// Variable in the environment of every process of a subject.
+pub const TOKEN: &str = "RUNSTORE_CONFORMANCE_CELL";
+/// How often what is left is looked for and ended.
+const ROUNDS: usize = 40;
+
+/// A command with a place for the configuration.
+#[derive(Clone, Debug)]
+pub struct Template(pub Vec<String>);
+
+impl Template {
+    /// The command for one configuration: `{config}` is replaced, else the path is appended.
+    pub fn for_config(&self, config: &Path) -> Vec<String> {
+        let path = config.to_string_lossy();
+        let mut out: Vec<String> =
+            self.0.iter().map(|arg| arg.replace("{config}", &path)).collect();
+        if !self.0.iter().any(|arg| arg.contains("{config}")) {
+            out.push(path.into_owned());
+        }
+        out
+    }
+}
+
+/// An output that is read and mostly thrown away.
+struct Drain {
+    kept: Arc<Mutex<Vec<u8>>>,
+    bytes: Arc<AtomicU64>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Drain {
+    fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let (kept, bytes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
+        let (keep, count) = (Arc::clone(&kept), Arc::clone(&bytes));
+        // The thread ends with the last process that holds the pipe.
+        let thread = std::thread::spawn(move || {
+            let mut piece = [0; 8192];
+            while let Ok(n) = pipe.read(&mut piece) {
+                if n == 0 {
+                    return;
+                }
+                count.fetch_add(n as u64, Ordering::Relaxed);
+                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = KEEP_BYTES.saturating_sub(kept.len()).min(n);
+                kept.extend_from_slice(&piece[..room]);
+            }
+        });
+        Self { kept, bytes, thread }
+    }
+
+    fn text(&self) -> String {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&kept).into_owned()
+    }
+}
+
+/// A subject that was started.
+pub struct Subject {
+    child: Child,
+    token: String,
+    out: Option<Drain>,
+    err: Option<Drain>,
+    ended: Option<Ended>,
+}
+
+impl Subject {
+    /// Starts a command. `env` is set beside the token.
+    ///
+    /// # Errors
+    /// What the system says, as text.
+    pub fn start(
+        command: &[String],
+        cwd: &Path,
+        token: &str,
+        env: &[(String, String)],
+    ) -> Result<Self, String> {
+        let (program, args) = command.split_first().ok_or("the command is empty")?;
+        let mut child = Command::new(program)
+            .args(args)
+            .current_dir(cwd)
+            .envs(env.iter().map(|(key, value)| (key, value)))
+            .env_remove("PI_SUBAGENT_PARENT_SESSION")
+            .env_remove("DM_SUBAGENT_PARENT_SESSION")
+            .env(TOKEN, token)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(|e| format!("{program} cannot be started: {e}"))?;
+        let out = child.stdout.take().map(Drain::of);
+        let err = child.stderr.take().map(Drain::of);
+        Ok(Self { child, token: token.to_owned(), out, err, ended: None })
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> i64 {
+        i64::from(self.child.id())
+    }
+
+    /// How it ended, if it has. A flood ends it.
+    pub fn ended(&mut self) -> Option<&Ended> {
+        if self.ended.is_none() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let code = status.code().map(Ended::Exit);
+                let signal = status.signal().map(Ended::Signal);
+                self.ended = code.or(signal);
+            } else {
+                let drains = [&self.out, &self.err];
+                let said = drains.into_iter().flatten().map(|d| d.bytes.load(Ordering::Relaxed));
+                if said.sum::<u64>() > FLOOD_BYTES {
+                    self.end("it said more than any log may hold");
+                }
+            }
+        }
+        self.ended.as_ref()
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            if self.ended().is_some() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            pause();
+        }
+    }
+
+    /// Sends a signal to the process that was started. It was not waited for, so its number is its own.
+    pub fn signal(&mut self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        if let (None, Some(pid)) = (self.ended(), pid) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Ends it, because its time is over or it does what no subject may.
+    pub fn end(&mut self, why: &str) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.signal_group();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.ended = Some(Ended::Ended(why.to_owned()));
+    }
+
+    fn signal_group(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        }
+    }
+
+    /// Everything that shows the token, apart from the subject itself.
+    pub fn left(&self) -> Vec<(i64, String)> {
+        let own = self.pid();
+        let mut found = carriers(&self.token);
+        found.retain(|(pid, _)| *pid != own);
+        found
+    }
+
+    /// Ends what shows the token, and says what it said.
+    pub fn finish(mut self) -> (Option<Ended>, String, String) {
+        self.end("its time was over");
+        for _ in 0..ROUNDS {
+            let left = self.left();
+            if left.is_empty() {
+                break;
+            }
+            for (pid, _) in left {
+                end_carrier(pid, &self.token);
+            }
+            pause();
+        }
+        // A process that was not found may hold the pipe; it is not waited for.
+        let until = Instant::now() + Duration::from_secs(2);
+        let drains = || [&self.out, &self.err].into_iter().flatten();
+        while drains().any(|drain| !drain.thread.is_finished()) && Instant::now() < until {
+            pause();
+        }
+        let text = |drain: &Option<Drain>| drain.as_ref().map(Drain::text).unwrap_or_default();
+        (self.ended.clone(), text(&self.out), text(&self.err))
+    }
+}
+
+/// The shortest wait between two looks.
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(4));
+}
+
+/// Ends a process through a handle that was compared with the token, so that no other process of its number is met.
+#[cfg(target_os = "linux")]
+fn end_carrier(pid: i64, token: &str) {
+    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+    let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    let Ok(handle) = pidfd_open(raw, PidfdFlags::empty()) else { return };
+    if carries(pid, token) {
+        let _ = pidfd_send_signal(&handle, Signal::KILL);
+    }
+}
+
+/// Without handles nothing but the group of the subject is ended.
+#[cfg(not(target_os = "linux"))]
+fn end_carrier(_pid: i64, _token: &str) {}
+
+/// Whether a process was started with the token. A process that has ended and was not waited for shows nothing.
+pub fn carries(pid: i64, token: &str) -> bool {
+    let wanted = format!("{TOKEN}={token}");
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
+}
+
+fn carriers(token: &str) -> Vec<(i64, String)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut out: Vec<(i64, String)> = Vec::new();
+    for pid in numbers.filter(|pid| carries(*pid, token)) {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ");
+        out.push((pid, words.trim().to_owned()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Subject {
+        let token = crate::raw::sha256(script.as_bytes());
+        let command = ["sh", "-c", script].map(str::to_owned);
+        Subject::start(&command, Path::new("/"), &token, &[]).expect("a shell")
+    }
+
+    #[test]
+    fn a_place_for_the_configuration_is_filled_or_made() {
+        let words = |list: &[&str]| Template(list.iter().map(|w| (*w).to_owned()).collect());
+        let path = Path::new("/c");
+        assert_eq!(words(&["a", "x{config}y"]).for_config(path), ["a", "x/cy"]);
+        assert_eq!(words(&["a", "b"]).for_config(path), ["a", "b", "/c"]);
+    }
+
+    #[test]
+    fn what_a_subject_leaves_is_found_and_ended() {
+        let mut subject = sh("(trap '' TERM INT HUP; sleep 300) & setsid sleep 300 & exit 3");
+        assert!(subject.wait(Duration::from_secs(20)), "it exits");
+        assert_eq!(subject.ended(), Some(&Ended::Exit(3)));
+        let token = subject.token.clone();
+        let until = Instant::now() + Duration::from_secs(20);
+        while subject.left().len() < 2 && Instant::now() < until {
+            pause();
+        }
+        assert!(subject.left().len() >= 2, "{:?}", subject.left());
+        subject.finish();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !carriers(&token).is_empty() && Instant::now() < until {
+            pause();
+        }
+        assert_eq!(carriers(&token), [], "nothing is left");
+    }
+
+    #[test]
+    fn a_subject_that_floods_and_hangs_is_ended() {
+        let mut subject = sh("trap '' TERM; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
+        assert!(!subject.wait(Duration::from_millis(50)), "it goes on");
+        let (ended, out, _) = subject.finish();
+        assert_eq!(ended, Some(Ended::Ended("its time was over".into())));
+        assert!(out.len() <= KEEP_BYTES && out.starts_with("xxx"));
+    }
+}

@@ -1,0 +1,374 @@
+//! The scenarios that were asked for, side by side, and their verdicts.
+//!
+//! Theory of operation. Ordered steps of [`run`]: select checks; play the smoke scenario alone, which tells whether
+//! the subject can be started at all and whether it runs the commands of a configuration; play every other scenario,
+//! slow ones in threads of their own and the rest in a pool, because nearly all of the time is waiting; judge; repeat,
+//! if that was asked for. Verdicts come in the order of the scenarios, whatever ended first.
+//!
+//! Everything lies in one scratch directory with mode 0700, which is removed at the end unless it is to be kept. A
+//! crash leaves it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::cases::{Check, Grade, Scenario};
+use crate::evidence::{Evidence, Op};
+use crate::judge::{Found, judge};
+use crate::script::play;
+use crate::subject::Template;
+
+/// The scenario that is played first.
+pub const SMOKE: &str = "fresh-complete";
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The role that the subject plays.
+    pub role: String,
+    /// The grade up to which checks are selected.
+    pub level: Grade,
+    /// Only checks of these clauses, if there are any.
+    pub clauses: Vec<String>,
+    /// Only scenarios of these names, if there are any.
+    pub scenarios: Vec<String>,
+    /// How often each scenario is played; verdicts that differ fail.
+    pub repeat: u32,
+    /// From what the ids of runs are made.
+    pub seed: String,
+    /// How many scenarios are played at once.
+    pub jobs: usize,
+    /// Whether the stores stay.
+    pub keep: bool,
+    /// Checks or clauses that the subject is known to miss.
+    pub gaps: Vec<Gap>,
+    /// Where the scratch directory is made.
+    pub scratch: PathBuf,
+}
+
+/// A known gap of a subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The id of a clause or of a check.
+    pub id: String,
+    /// Why.
+    pub reason: String,
+    /// Until when, in milliseconds since the epoch; later it counts no more.
+    pub expires_ms: i64,
+}
+
+/// A verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// As expected.
+    Pass,
+    /// A MUST was missed.
+    Fail,
+    /// A SHOULD was missed.
+    NonStrict,
+    /// Nothing can be said.
+    Inconclusive,
+    /// Not asked of this subject.
+    Skipped,
+    /// Missed, and declared.
+    Gap,
+}
+
+impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Self; 6] =
+        [Self::Pass, Self::Fail, Self::NonStrict, Self::Inconclusive, Self::Skipped, Self::Gap];
+
+    /// The word in reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::NonStrict => "non-strict",
+            Self::Inconclusive => "inconclusive",
+            Self::Skipped => "skipped",
+            Self::Gap => "gap",
+        }
+    }
+}
+
+/// One check with its verdict.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The check.
+    pub check: Check,
+    /// The scenario that it belongs to.
+    pub scenario: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// What was seen, or why nothing can be said.
+    pub seen: String,
+}
+
+/// One scenario as it was played.
+#[derive(Debug)]
+pub struct Played {
+    /// Its name.
+    pub id: String,
+    /// What happens in it.
+    pub about: String,
+    /// How long it may take, in milliseconds.
+    pub limit_ms: u64,
+    /// What was seen the last time.
+    pub seen: Evidence,
+}
+
+/// What came of a suite.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The role.
+    pub role: String,
+    /// The grade.
+    pub level: Grade,
+    /// The command of the subject.
+    pub command: Vec<String>,
+    /// The seed.
+    pub seed: String,
+    /// What the smoke scenario told.
+    pub smoke: String,
+    /// Every check that was selected.
+    pub judged: Vec<Judged>,
+    /// Every scenario that was played.
+    pub played: Vec<Played>,
+    /// How long all of it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+impl Outcome {
+    /// How many checks have a verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.judged.iter().filter(|judged| judged.verdict == verdict).count()
+    }
+
+    /// Whether every selected check up to a grade is as expected; MUSTs alone.
+    pub fn reaches(&self, grade: Grade) -> bool {
+        let mut asked = self.judged.iter().filter(|judged| judged.check.grade <= grade);
+        asked.all(|judged| {
+            matches!(judged.verdict, Verdict::Pass | Verdict::NonStrict | Verdict::Skipped)
+        })
+    }
+}
+
+/// Why nothing was judged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No check fits what was asked for.
+    NothingSelected,
+    /// The subject cannot be started.
+    Adapter(String),
+    /// The scratch directory cannot be made.
+    Scratch(String),
+}
+
+/// The scenarios and checks that fit.
+pub fn select(all: &[Scenario], wanted: &Wanted) -> Vec<Scenario> {
+    let is_wanted = |check: &Check| {
+        check.grade <= wanted.level
+            && (wanted.clauses.is_empty()
+                || wanted.clauses.iter().any(|id| *id == check.clause || *id == check.id))
+    };
+    let mut out = Vec::new();
+    for scenario in all.iter().filter(|scenario| scenario.role == wanted.role) {
+        let named = wanted.scenarios.is_empty() || wanted.scenarios.contains(&scenario.id);
+        let mut scenario = scenario.clone();
+        scenario.checks.retain(is_wanted);
+        if named && !scenario.checks.is_empty() {
+            out.push(scenario);
+        }
+    }
+    out
+}
+
+/// Judges a subject. `told` hears of each scenario that ended.
+///
+/// # Errors
+/// [`Refused`].
+pub fn run(
+    all: &[Scenario],
+    wanted: &Wanted,
+    subject: &Template,
+    told: &(dyn Fn(&str, u64) + Sync),
+) -> Result<Outcome, Refused> {
+    let began = std::time::Instant::now();
+    let selected = select(all, wanted);
+    if selected.is_empty() {
+        return Err(Refused::NothingSelected);
+    }
+    let scratch = Scratch::make(wanted)?;
+    let smoke_case = all.iter().find(|s| s.role == wanted.role && s.id == SMOKE);
+    let (smoke, skills, first) = match smoke_case {
+        Some(case) => smoke(case, subject, &scratch, wanted)?,
+        None => ("there is no smoke scenario for this role".to_owned(), Vec::new(), None),
+    };
+    let asked = |scenario: &Scenario| scenario.needs.iter().all(|need| skills.contains(need));
+    let mut played = BTreeMap::new();
+    for round in 0..wanted.repeat.max(1) {
+        let mut cases: Vec<_> = selected.iter().filter(|case| asked(case)).collect();
+        // The evidence of the smoke scenario counts as its first time.
+        cases.retain(|case| round > 0 || first.is_none() || case.id != SMOKE);
+        cases.sort_by_key(|case| std::cmp::Reverse(case.limit_ms));
+        for (id, seen) in side_by_side(&cases, subject, &scratch, wanted, round, told) {
+            played.entry(id).or_insert_with(Vec::new).push(seen);
+        }
+    }
+    if let Some(first) = first {
+        played.entry(SMOKE.to_owned()).or_insert_with(Vec::new).insert(0, first);
+    }
+    let mut judged = Vec::new();
+    for scenario in &selected {
+        let seen = played.get(&scenario.id).map(Vec::as_slice).unwrap_or_default();
+        judged.extend(scenario.checks.iter().map(|check| verdict(scenario, check, seen, wanted)));
+    }
+    let played = selected.iter().filter_map(|scenario| {
+        let seen = played.get_mut(&scenario.id)?.pop()?;
+        let (id, about) = (scenario.id.clone(), scenario.about.clone());
+        Some(Played { id, about, limit_ms: scenario.limit_ms, seen })
+    });
+    Ok(Outcome {
+        role: wanted.role.clone(),
+        level: wanted.level,
+        command: subject.0.clone(),
+        seed: wanted.seed.clone(),
+        smoke,
+        judged,
+        played: played.collect(),
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// The directory in which all stores of one suite lie.
+struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    fn make(wanted: &Wanted) -> Result<Self, Refused> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("runstore-conformance-{}-{number}", std::process::id());
+        let path = wanted.scratch.join(name);
+        // A directory that is there may be another user's, so it must be new.
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|e| Refused::Scratch(format!("{}: {e}", path.display())))?;
+        Ok(Self { path, keep: wanted.keep })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+type Smoke = (String, Vec<String>, Option<Evidence>);
+
+/// Plays the smoke scenario: what it told, what the subject can do, and what was seen.
+fn smoke(
+    case: &Scenario,
+    subject: &Template,
+    scratch: &Scratch,
+    wanted: &Wanted,
+) -> Result<Smoke, Refused> {
+    let seed = format!("{}:smoke", wanted.seed);
+    let seen = play(case, subject, &scratch.path.join("smoke"), &seed, wanted.keep);
+    if let Some(why) = &seen.broken {
+        return Err(Refused::Adapter(why.clone()));
+    }
+    let mut skills = Vec::new();
+    if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {
+        skills.push("commands".to_owned());
+    }
+    let touched = seen.trace.iter().any(|event| {
+        !event.by_suite
+            && !matches!(event.op, Op::Mark | Op::Found)
+            && !event.path.starts_with("async-cfg-")
+    });
+    let told = match (touched, skills.is_empty()) {
+        (true, false) => "the subject was let in and ran the commands of its configuration",
+        (true, true) => {
+            "the subject was let in, and does not run `command` of a step; checks that need it are skipped"
+        }
+        (false, _) => {
+            "the subject did not touch its run: look at the command first, then at the implementation"
+        }
+    };
+    Ok((told.to_owned(), skills, Some(seen)))
+}
+
+fn side_by_side(
+    cases: &[&Scenario],
+    subject: &Template,
+    scratch: &Scratch,
+    wanted: &Wanted,
+    round: u32,
+    told: &(dyn Fn(&str, u64) + Sync),
+) -> Vec<(String, Evidence)> {
+    let (next, out) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let one = |case: &Scenario| {
+        let base = scratch.path.join(format!("{}-{round}", case.id));
+        let seed = format!("{}:{}", wanted.seed, case.id);
+        let seen = play(case, subject, &base, &seed, wanted.keep);
+        told(&case.id, seen.took_ms);
+        out.lock().unwrap_or_else(PoisonError::into_inner).push((case.id.clone(), seen));
+    };
+    // What only waits costs nothing, and would keep the others from their turn.
+    let (slow, rest): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.limit_ms > 40_000);
+    let one = &one;
+    std::thread::scope(|scope| {
+        for case in slow {
+            scope.spawn(move || one(case));
+        }
+        for _ in 0..wanted.jobs.max(1).min(rest.len()) {
+            scope.spawn(|| {
+                while let Some(case) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    one(case);
+                }
+            });
+        }
+    });
+    out.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn verdict(scenario: &Scenario, check: &Check, seen: &[Evidence], wanted: &Wanted) -> Judged {
+    let judged = |verdict, text: String| Judged {
+        check: check.clone(),
+        scenario: scenario.id.clone(),
+        verdict,
+        seen: text,
+    };
+    if seen.is_empty() {
+        let why = format!("the subject does not do what this needs: {}", scenario.needs.join(", "));
+        return judged(Verdict::Skipped, why);
+    }
+    let found: Vec<_> = seen.iter().map(|seen| judge(seen, check)).collect();
+    let kind = std::mem::discriminant(&found[0]);
+    if let Some(other) = found.iter().find(|one| std::mem::discriminant(*one) != kind) {
+        return judged(
+            Verdict::Fail,
+            format!("differs from time to time: {:?}, then {other:?}", found[0]),
+        );
+    }
+    let now = crate::raw::now_ms();
+    let names = |gap: &&Gap| gap.id == check.clause || gap.id == check.id;
+    let gap = wanted.gaps.iter().filter(|gap| gap.expires_ms > now).find(names);
+    match (&found[0], gap) {
+        (Found::Good(seen), Some(gap)) if gap.id == check.id => {
+            judged(Verdict::Fail, format!("declared as a gap, and it passes: {seen}"))
+        }
+        (Found::Good(seen), _) => judged(Verdict::Pass, seen.clone()),
+        (Found::Bad(seen), Some(gap)) => judged(Verdict::Gap, format!("{seen} ({})", gap.reason)),
+        (Found::Bad(seen), None) if check.is_must => judged(Verdict::Fail, seen.clone()),
+        (Found::Bad(seen), None) => judged(Verdict::NonStrict, seen.clone()),
+        (Found::Unsure(why), _) => judged(Verdict::Inconclusive, why.clone()),
+    }
+}

@@ -1,0 +1,207 @@
+//! `runstore conformance`: implementations of the protocol are judged from the outside.
+//!
+//! Theory of operation. Everything is done by the crate `conformance`, which shares nothing with the library; here are
+//! the arguments, the exit code, and where the answer goes. 0: every check is as expected; 1: one failed; 2: nothing
+//! was selected, or the subject cannot be started; 5: nothing failed and something could not be determined.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use conformance::cases::{self, Grade, Scenario};
+use conformance::report;
+use conformance::subject::Template;
+use conformance::suite::{self, Gap, Outcome, Refused, Verdict, Wanted};
+use serde_json::{Value, json};
+
+use crate::cli::conformance_args::{
+    ConformanceArgs, ConformanceListArgs, ConformanceRunArgs, ConformanceVerb, ReportFormat,
+    SelectArgs,
+};
+use crate::cli::exit_code::Code;
+use crate::cli::output::{Failure, Output};
+use crate::cli::render;
+
+/// Roles that have checks.
+const ROLES: [&str; 1] = ["runner"];
+
+/// Answers.
+pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, Failure> {
+    match &args.verb {
+        ConformanceVerb::List(args) => list(args, output),
+        ConformanceVerb::Run(args) => judge(args, output),
+    }
+}
+
+fn all() -> Result<Vec<Scenario>, Failure> {
+    cases::all().map_err(|e| Failure::user(Code::INTERNAL, "a built-in case is wrong").because(e))
+}
+
+fn wanted(args: &SelectArgs) -> Result<Wanted, Failure> {
+    if !ROLES.contains(&args.role.as_str()) {
+        return Err(Failure::user(
+            Code::USAGE,
+            format!("there are no checks for the role '{}'", args.role),
+        )
+        .hint(format!("roles with checks: {}", ROLES.join(", "))));
+    }
+    let level = Grade::parse(&args.level).ok_or_else(|| {
+        Failure::user(Code::USAGE, format!("'{}' is no level", args.level))
+            .hint("levels: L1, L2, L3")
+    })?;
+    Ok(Wanted {
+        role: args.role.clone(),
+        level,
+        clauses: args.clause.clone(),
+        scenarios: args.scenario.clone(),
+        repeat: 1,
+        seed: "1".into(),
+        jobs: jobs(None),
+        keep: false,
+        gaps: Vec::new(),
+        scratch: scratch(),
+    })
+}
+
+/// Nearly all of the time is waiting, so there are more at once than there are processors.
+fn jobs(asked: Option<usize>) -> usize {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    asked.unwrap_or((processors * 2).clamp(3, 8))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the program asks for its own environment")]
+fn scratch() -> std::path::PathBuf {
+    std::env::temp_dir()
+}
+
+fn nothing_selected() -> Failure {
+    Failure::user(Code::USAGE, "no check is selected")
+        .hint("runstore conformance list shows every check with its clause and level")
+}
+
+fn list(args: &ConformanceListArgs, output: &mut Output) -> Result<Code, Failure> {
+    let all = all()?;
+    let selected = suite::select(&all, &wanted(&args.select)?);
+    if selected.is_empty() {
+        return Err(nothing_selected());
+    }
+    if args.format == ReportFormat::Json {
+        let checks = selected.iter().flat_map(|scenario| {
+            scenario.checks.iter().map(|check| {
+                json!({"id": check.id, "clause": check.clause, "strength": report::strength(check.is_must),
+                    "level": check.grade.word(), "scenario": scenario.id, "expected": check.expect})
+            })
+        });
+        let checks: Vec<Value> = checks.collect();
+        super::write_json(
+            output,
+            &json!({"schema": "runstore.conformance.list/1", "checks": checks}),
+        )?;
+        return Ok(Code::FINE);
+    }
+    let out = output.writer();
+    for scenario in &selected {
+        writeln!(out, "{}: {}", scenario.id, scenario.about)?;
+        for check in &scenario.checks {
+            let strength = report::strength(check.is_must);
+            writeln!(
+                out,
+                "  {}  {:<13} {strength:<6} {}",
+                check.grade.word(),
+                check.clause,
+                check.id
+            )?;
+        }
+    }
+    let checks: usize = selected.iter().map(|scenario| scenario.checks.len()).sum();
+    let (must, with_check) = report::coverage(&all, &args.select.role);
+    writeln!(
+        out,
+        "{checks} checks in {} scenarios; {with_check} of the {must} MUST clauses that bind a {} have a check",
+        selected.len(),
+        args.select.role
+    )?;
+    Ok(Code::FINE)
+}
+
+fn judge(args: &ConformanceRunArgs, output: &mut Output) -> Result<Code, Failure> {
+    let all = all()?;
+    let mut wanted = wanted(&args.select)?;
+    wanted.repeat = args.repeat;
+    wanted.seed.clone_from(&args.seed);
+    wanted.jobs = jobs(args.jobs);
+    wanted.keep = args.keep;
+    if let Some(path) = &args.subject {
+        wanted.gaps = gaps(path)?;
+    }
+    let talks = std::io::stderr().is_terminal();
+    let told = |id: &str, took_ms: u64| {
+        if talks {
+            let _ = writeln!(std::io::stderr().lock(), "{id}: {took_ms} ms");
+        }
+    };
+    let outcome = suite::run(&all, &wanted, &Template(args.command.clone()), &told);
+    let outcome = outcome.map_err(|refused| match refused {
+        Refused::NothingSelected => nothing_selected(),
+        Refused::Adapter(why) => {
+            Failure::user(Code::USAGE, "the subject cannot be started").because(why)
+        }
+        Refused::Scratch(why) => {
+            Failure::user(Code::IO, "the scratch directory cannot be made").because(why)
+        }
+    })?;
+    if args.keep {
+        let place = scratch();
+        writeln!(std::io::stderr().lock(), "the stores stay below {}", place.display())?;
+    }
+    match args.format {
+        ReportFormat::Json => super::write_json(output, &report::json(&outcome, &all))?,
+        ReportFormat::Text => {
+            let text = report::text(&outcome, &all);
+            for line in text.lines() {
+                writeln!(output.writer(), "{}", render::escape(line))?;
+            }
+        }
+    }
+    Ok(code(&outcome))
+}
+
+fn code(outcome: &Outcome) -> Code {
+    if outcome.count(Verdict::Fail) > 0 {
+        Code::ATTENTION
+    } else if outcome.count(Verdict::Inconclusive) > 0 {
+        Code::UNDETERMINED
+    } else {
+        Code::FINE
+    }
+}
+
+/// Reads what is declared of a subject.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file that the user names, which belongs to no store"
+)]
+fn gaps(path: &std::path::Path) -> Result<Vec<Gap>, Failure> {
+    let shown = path.display();
+    let wrong = |why: String| {
+        Failure::user(Code::USAGE, format!("{shown} does not declare a subject")).because(why)
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let doc: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    if doc.get("schema").and_then(Value::as_str) != Some("runstore.conformance.subject/1") {
+        return Err(wrong("its schema is not runstore.conformance.subject/1".into()));
+    }
+    let gaps = doc.get("gaps").and_then(Value::as_array).cloned().unwrap_or_default();
+    let read = |gap: &Value| {
+        let word = |key: &str| {
+            let text = gap.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+            text.map(str::to_owned).ok_or_else(|| wrong(format!("a gap has no `{key}`")))
+        };
+        let expires = word("expires")?;
+        let at = humantime::parse_rfc3339_weak(&expires).map_err(|_| {
+            wrong(format!("`{expires}` is no instant, such as 2027-01-31T00:00:00Z"))
+        })?;
+        let since = at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let expires_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        Ok(Gap { id: word("id")?, reason: word("reason")?, expires_ms })
+    };
+    gaps.iter().map(read).collect()
+}
