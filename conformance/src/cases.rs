@@ -48,6 +48,8 @@ pub struct Check {
     pub clause: String,
     /// Whether missing it fails; else it is only non-strict.
     pub is_must: bool,
+    /// What the subject must be able to do beside the needs of the scenario, or the check is skipped.
+    pub needs: Vec<String>,
     /// From which grade on it is asked for.
     pub grade: Grade,
     /// What is expected, in a sentence.
@@ -132,7 +134,7 @@ pub fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
             return Err(wrong(format!("the script says `{word}`, which nobody knows")));
         }
     }
-    let needs = list("needs").iter().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+    let needs = needs(&value);
     let checks: Result<Vec<_>, _> = list("checks").iter().map(|one| check(name, one)).collect();
     Ok(Scenario {
         id: name.to_owned(),
@@ -145,6 +147,11 @@ pub fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
         hammer: value.get("hammer").and_then(Value::as_bool).unwrap_or_default(),
         checks: checks.map_err(wrong)?,
     })
+}
+
+fn needs(value: &Value) -> Vec<String> {
+    let list = value.get("needs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(|need| need.as_str().map(str::to_owned)).collect()
 }
 
 fn text_of(value: &Value, key: &str) -> Result<String, String> {
@@ -169,8 +176,8 @@ fn check(scenario: &str, value: &Value) -> Result<Check, String> {
         Some(_) => return Err(wrong("its strength")),
     };
     let expect = text_of(value, "expect")?;
-    let args = value.clone();
-    Ok(Check { id, clause: name, is_must, grade, expect, judge, args })
+    let (args, needs) = (value.clone(), needs(value));
+    Ok(Check { needs, id, clause: name, is_must, grade, expect, judge, args })
 }
 
 #[cfg(test)]

@@ -68,11 +68,6 @@ impl Cell {
         Ok(cell)
     }
 
-    /// Where the subject is started.
-    pub fn work(&self) -> PathBuf {
-        self.base.join("work")
-    }
-
     /// A path of the store.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)

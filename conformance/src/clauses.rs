@@ -3,6 +3,9 @@
 //! Theory of operation. `spec/clauses.toml` is built in. Only `[[clause]]` tables with one-line members are
 //! understood, which is the form that a test of the repository enforces; an entry without an id is passed over.
 
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
 /// One clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clause {
@@ -28,8 +31,9 @@ impl Clause {
 const REGISTRY: &str = include_str!("../../spec/clauses.toml");
 
 /// Every clause that is not withdrawn, in the order of the registry.
-pub fn all() -> Vec<Clause> {
-    REGISTRY.split("[[clause]]").skip(1).filter_map(read).collect()
+pub fn all() -> &'static [Clause] {
+    static ALL: OnceLock<Vec<Clause>> = OnceLock::new();
+    ALL.get_or_init(|| REGISTRY.split("[[clause]]").skip(1).filter_map(read).collect())
 }
 
 fn read(table: &'static str) -> Option<Clause> {
@@ -56,8 +60,10 @@ fn read(table: &'static str) -> Option<Clause> {
 }
 
 /// One clause by its id.
-pub fn find(id: &str) -> Option<Clause> {
-    all().into_iter().find(|clause| clause.id == id)
+pub fn find(id: &str) -> Option<&'static Clause> {
+    static BY_ID: OnceLock<BTreeMap<&str, &Clause>> = OnceLock::new();
+    let by_id = BY_ID.get_or_init(|| all().iter().map(|clause| (clause.id, clause)).collect());
+    by_id.get(id).copied()
 }
 
 #[cfg(test)]

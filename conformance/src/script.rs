@@ -105,7 +105,10 @@ impl Player<'_> {
             }
             "await-gone" => {
                 let gone = |cell: &Cell| fs::symlink_metadata(cell.path(&path)).is_err();
-                return self.wait(ms, &format!("{path} to go"), gone);
+                let waited = self.wait(ms, &format!("{path} to go"), gone);
+                // A script that only wants the subject to be there goes on without.
+                let may_stay = step.get("maybe").and_then(Value::as_bool).unwrap_or_default();
+                return if may_stay { Ok(()) } else { waited };
             }
             "await-exit" => {
                 let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
@@ -178,7 +181,7 @@ impl Player<'_> {
             let script = format!("umask {umask}; exec \"$@\"");
             command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
         }
-        let child = match Subject::start(&command, &self.cell.work(), &self.token, &env) {
+        let child = match Subject::start(&command, &self.token, &env) {
             Ok(child) => child,
             Err(e) => {
                 self.seen.broken = Some(e);

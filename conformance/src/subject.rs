@@ -91,20 +91,19 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Starts a command. `env` is set beside the token.
+    /// Starts a command in the directory of the suite, so that relative paths in it mean what its caller means. `env`
+    /// is set beside the token.
     ///
     /// # Errors
     /// What the system says, as text.
     pub fn start(
         command: &[String],
-        cwd: &Path,
         token: &str,
         env: &[(String, String)],
     ) -> Result<Self, String> {
         let (program, args) = command.split_first().ok_or("the command is empty")?;
         let mut child = Command::new(program)
             .args(args)
-            .current_dir(cwd)
             .envs(env.iter().map(|(key, value)| (key, value)))
             .env_remove("PI_SUBAGENT_PARENT_SESSION")
             .env_remove("DM_SUBAGENT_PARENT_SESSION")
@@ -260,7 +259,7 @@ mod tests {
     fn sh(script: &str) -> Subject {
         let token = crate::raw::sha256(script.as_bytes());
         let command = ["sh", "-c", script].map(str::to_owned);
-        Subject::start(&command, Path::new("/"), &token, &[]).expect("a shell")
+        Subject::start(&command, &token, &[]).expect("a shell")
     }
 
     #[test]

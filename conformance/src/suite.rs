@@ -223,7 +223,10 @@ pub fn run(
     let mut judged = Vec::new();
     for scenario in &selected {
         let seen = played.get(&scenario.id).map(Vec::as_slice).unwrap_or_default();
-        judged.extend(scenario.checks.iter().map(|check| verdict(scenario, check, seen, wanted)));
+        judged.extend(scenario.checks.iter().map(|check| {
+            let can = check.needs.iter().all(|need| skills.contains(need));
+            verdict(scenario, check, if can { seen } else { &[] }, wanted)
+        }));
     }
     let played = selected.iter().filter_map(|scenario| {
         let seen = played.get_mut(&scenario.id)?.pop()?;
@@ -347,7 +350,8 @@ fn verdict(scenario: &Scenario, check: &Check, seen: &[Evidence], wanted: &Wante
         seen: text,
     };
     if seen.is_empty() {
-        let why = format!("the subject does not do what this needs: {}", scenario.needs.join(", "));
+        let needs = [scenario.needs.as_slice(), check.needs.as_slice()].concat();
+        let why = format!("the subject does not do what this needs: {}", needs.join(", "));
         return judged(Verdict::Skipped, why);
     }
     let found: Vec<_> = seen.iter().map(|seen| judge(seen, check)).collect();

@@ -35,8 +35,8 @@ pub fn coverage(scenarios: &[Scenario], role: &str) -> (usize, usize) {
         clause.is_must()
             && clause.roles.iter().any(|one| *one == role || (*one == "writer" && role == "runner"))
     };
-    let must: Vec<_> = clauses::all().into_iter().filter(binds).collect();
-    let has = |clause: &&Clause| {
+    let must: Vec<_> = clauses::all().iter().filter(|clause| binds(clause)).collect();
+    let has = |clause: &&&Clause| {
         scenarios
             .iter()
             .filter(|scenario| scenario.role == role)

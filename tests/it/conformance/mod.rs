@@ -5,6 +5,7 @@
 //! the whole one is played once.
 
 mod hostile;
+mod minimal;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,0 +1,39 @@
+//! The minimal runners of `conformance/minimal` reach L1.
+
+use std::path::Path;
+use std::process::Command;
+
+use testkit::process::skip;
+
+use super::{judge, misses};
+use crate::ask;
+
+fn reaches_l1(name: &str, interpreter: &str) {
+    let there = Command::new(interpreter).arg("--version").output();
+    if interpreter != "sh" && !there.is_ok_and(|out| out.status.success()) {
+        return skip(name, &format!("there is no {interpreter}"));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/minimal").join(name);
+    // Called by its own first line, as an author would.
+    let (report, code) = judge(&["--level", "L1"], &[ask::utf8(&path)]);
+    assert_eq!(misses(&report), Vec::<String>::new(), "{name}");
+    assert_eq!((code, &report["levelReached"]), (0, &"L1".into()), "{name}");
+}
+
+#[test]
+fn the_shell_runner_reaches_l1_in_150_lines() {
+    reaches_l1("runner.sh", "sh");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/minimal/runner.sh");
+    let lines = std::fs::read_to_string(path).expect("there").lines().count();
+    assert!(lines <= 150, "{lines} lines");
+}
+
+#[test]
+fn the_python_runner_reaches_l1() {
+    reaches_l1("runner.py", "python3");
+}
+
+#[test]
+fn the_node_runner_reaches_l1() {
+    reaches_l1("runner.mjs", "node");
+}
