@@ -4,7 +4,8 @@
 //! place of the other roles, and which *checks* judge what came of it. `cases` reads scenarios. For each one
 //! `cell` makes a store of its own, `recorder` watches it, `subject` starts the implementation under test, and
 //! `script` plays the other side. What was seen is `evidence`; `judge` holds the checks against it. `suite`
-//! does that side by side for all scenarios that were asked for.
+//! does that side by side for all scenarios that were asked for. `report` tells what came of it, and `prove` lets the suite judge the
+//! faulty runners of `zoo`.
 //!
 //! Nothing here uses the library `runstore`: files are read as bytes, JSON by a parser of its own, names are made by
 //! `raw`. If both shared a parser they would be wrong together. A crash of the engine leaves its scratch directory
@@ -30,6 +31,8 @@ pub mod evidence;
 #[cfg(unix)]
 pub mod judge;
 #[cfg(unix)]
+pub mod prove;
+#[cfg(unix)]
 pub mod recorder;
 #[cfg(unix)]
 pub mod report;
@@ -39,3 +42,5 @@ pub mod script;
 pub mod subject;
 #[cfg(unix)]
 pub mod suite;
+#[cfg(unix)]
+pub mod zoo;

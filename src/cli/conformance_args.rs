@@ -20,6 +20,11 @@ pub(crate) enum ConformanceVerb {
     List(ConformanceListArgs),
     /// Judge an implementation.
     Run(ConformanceRunArgs),
+    /// Judge the suite: does it see each mistake that a runner can make?
+    Prove(ConformanceProveArgs),
+    /// A runner that makes one mistake; for the suite.
+    #[command(hide = true)]
+    Zoo(ConformanceZooArgs),
 }
 
 impl ConformanceArgs {
@@ -28,6 +33,8 @@ impl ConformanceArgs {
         let format = match &self.verb {
             ConformanceVerb::List(a) => a.format,
             ConformanceVerb::Run(a) => a.format,
+            ConformanceVerb::Prove(a) => a.format,
+            ConformanceVerb::Zoo(_) => ReportFormat::Text,
         };
         if format == ReportFormat::Text { Format::Text } else { Format::Json }
     }
@@ -67,6 +74,30 @@ pub(crate) struct ConformanceListArgs {
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
+}
+
+/// `runstore conformance prove`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceProveArgs {
+    /// The form of the answer.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+    /// Only this mistake. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) fault: Vec<String>,
+    /// How many scenarios are played at once.
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+}
+
+/// `runstore conformance zoo`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceZooArgs {
+    /// The mistake; none if it is empty.
+    #[arg(long, default_value = "")]
+    pub(crate) fault: String,
+    /// The runner configuration.
+    pub(crate) config: PathBuf,
 }
 
 /// `runstore conformance run`.

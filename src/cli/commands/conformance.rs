@@ -7,14 +7,14 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use conformance::cases::{self, Grade, Scenario};
-use conformance::report;
 use conformance::subject::Template;
 use conformance::suite::{self, Gap, Outcome, Refused, Verdict, Wanted};
+use conformance::{prove, report, zoo};
 use serde_json::{Value, json};
 
 use crate::cli::conformance_args::{
-    ConformanceArgs, ConformanceListArgs, ConformanceRunArgs, ConformanceVerb, ReportFormat,
-    SelectArgs,
+    ConformanceArgs, ConformanceListArgs, ConformanceProveArgs, ConformanceRunArgs,
+    ConformanceVerb, ReportFormat, SelectArgs,
 };
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
@@ -28,6 +28,8 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
     match &args.verb {
         ConformanceVerb::List(args) => list(args, output),
         ConformanceVerb::Run(args) => judge(args, output),
+        ConformanceVerb::Prove(args) => prove(args, output),
+        ConformanceVerb::Zoo(args) => Ok(Code::of_runner(zoo::run(&args.fault, &args.config))),
     }
 }
 
@@ -64,7 +66,7 @@ fn wanted(args: &SelectArgs) -> Result<Wanted, Failure> {
 /// Nearly all of the time is waiting, so there are more at once than there are processors.
 fn jobs(asked: Option<usize>) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    asked.unwrap_or((processors * 2).clamp(3, 8))
+    asked.unwrap_or((processors * 4).clamp(4, 16))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the program asks for its own environment")]
@@ -139,7 +141,20 @@ fn judge(args: &ConformanceRunArgs, output: &mut Output) -> Result<Code, Failure
         }
     };
     let outcome = suite::run(&all, &wanted, &Template(args.command.clone()), &told);
-    let outcome = outcome.map_err(|refused| match refused {
+    let outcome = outcome.map_err(refused)?;
+    if args.keep {
+        let place = scratch();
+        writeln!(std::io::stderr().lock(), "the stores stay below {}", place.display())?;
+    }
+    match args.format {
+        ReportFormat::Json => super::write_json(output, &report::json(&outcome, &all))?,
+        ReportFormat::Text => tell(output, &report::text(&outcome, &all))?,
+    }
+    Ok(code(&outcome))
+}
+
+fn refused(refused: Refused) -> Failure {
+    match refused {
         Refused::NothingSelected => nothing_selected(),
         Refused::Adapter(why) => {
             Failure::user(Code::USAGE, "the subject cannot be started").because(why)
@@ -147,21 +162,36 @@ fn judge(args: &ConformanceRunArgs, output: &mut Output) -> Result<Code, Failure
         Refused::Scratch(why) => {
             Failure::user(Code::IO, "the scratch directory cannot be made").because(why)
         }
+    }
+}
+
+/// The faulty runner is this program, so that nothing else has to be installed.
+fn prove(args: &ConformanceProveArgs, output: &mut Output) -> Result<Code, Failure> {
+    let all = all()?;
+    let own = std::env::current_exe().map_err(|e| {
+        Failure::user(Code::IO, "this program does not know where it is").because(e)
     })?;
-    if args.keep {
-        let place = scratch();
-        writeln!(std::io::stderr().lock(), "the stores stay below {}", place.display())?;
-    }
+    let words = [own.to_string_lossy().into_owned(), "conformance".into(), "zoo".into()];
+    let request = prove::Request {
+        zoo: words.to_vec(),
+        faults: args.fault.clone(),
+        jobs: jobs(args.jobs),
+        scratch: scratch(),
+    };
+    let proof = prove::run(&all, &request).map_err(refused)?;
     match args.format {
-        ReportFormat::Json => super::write_json(output, &report::json(&outcome, &all))?,
-        ReportFormat::Text => {
-            let text = report::text(&outcome, &all);
-            for line in text.lines() {
-                writeln!(output.writer(), "{}", render::escape(line))?;
-            }
-        }
+        ReportFormat::Json => super::write_json(output, &prove::json(&proof))?,
+        ReportFormat::Text => tell(output, &prove::text(&proof))?,
     }
-    Ok(code(&outcome))
+    let clean = proof.survivors().next().is_none() && proof.false_alarms().is_empty();
+    Ok(if clean { Code::FINE } else { Code::ATTENTION })
+}
+
+fn tell(output: &mut Output, text: &str) -> Result<(), Failure> {
+    for line in text.lines() {
+        writeln!(output.writer(), "{}", render::escape(line))?;
+    }
+    Ok(())
 }
 
 fn code(outcome: &Outcome) -> Code {

@@ -6,6 +6,7 @@
 
 mod hostile;
 mod minimal;
+mod proving;
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +25,10 @@ pub(crate) fn suite_in(scratch: &Path, args: &[&str]) -> Outcome {
     let args: Vec<&str> = ["conformance"].iter().chain(args).copied().collect();
     let mut command = program::command(&ask::binary(), &args, scratch);
     command.env("TMPDIR", scratch);
-    let outcome = program::run(command, LIMIT, None).expect("the program can be started");
-    assert!(!outcome.late, "{args:?}: the suite must end within {LIMIT:?}");
+    // A proof plays the suite once and a part of it for each mistake.
+    let limit = if args.contains(&"prove") { 3 * LIMIT } else { LIMIT };
+    let outcome = program::run(command, limit, None).expect("the program can be started");
+    assert!(!outcome.late, "{args:?}: the suite must end within {limit:?}");
     assert!(!outcome.errors().contains("panicked"), "{args:?}: {}", outcome.errors());
     outcome
 }
@@ -41,11 +44,16 @@ pub(crate) fn suite(args: &[&str]) -> Outcome {
 
 /// A report, held to its schema.
 pub(crate) fn report(outcome: &Outcome) -> Value {
+    held_to("report", outcome)
+}
+
+/// An answer, held to a schema of `conformance/schemas/conformance-v1`.
+pub(crate) fn held_to(schema: &str, outcome: &Outcome) -> Value {
     let report: Value = serde_json::from_slice(&outcome.stdout)
         .unwrap_or_else(|e| panic!("no JSON: {e}: {}{}", outcome.text(), outcome.errors()));
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/schemas/conformance-v1");
     let schemas = Schemas::load(&top).expect("the schemas are of known keywords");
-    let problems = schemas.check("report", "", &report);
+    let problems = schemas.check(schema, "", &report);
     assert!(problems.is_empty(), "{problems:?}");
     report
 }

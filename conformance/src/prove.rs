@@ -1,0 +1,235 @@
+//! The proof of the suite: runners with one mistake each, and the checks that saw it.
+//!
+//! Theory of operation. The faulty runner of [`crate::zoo`] is judged once without a mistake by every scenario; it has to
+//! pass, or nothing that follows means anything. Then each mistake is made in the scenario in which it shows. It is
+//! *killed* if a check of the clause that it breaks does not pass; what else did not pass is told beside it. A mistake
+//! that no check of its clause sees has *survived*: a hole in the suite.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::cases::{Grade, Scenario};
+use crate::clauses;
+use crate::judge::{Found, judge};
+use crate::script::play;
+use crate::subject::Template;
+use crate::suite::{self, Outcome, Refused, Verdict, Wanted};
+use crate::zoo::{FAULTS, Fault};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The command of the faulty runner, before the name of the mistake and the configuration.
+    pub zoo: Vec<String>,
+    /// Only these mistakes, if there are any.
+    pub faults: Vec<String>,
+    /// How many scenarios are played at once.
+    pub jobs: usize,
+    /// Where the scratch directories are made.
+    pub scratch: PathBuf,
+}
+
+/// One mistake and who saw it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The mistake.
+    pub fault: Fault,
+    /// Checks of its clause that did not pass.
+    pub killers: Vec<String>,
+    /// Other clauses with a check that did not pass.
+    pub also: BTreeSet<String>,
+    /// Why the scenario could not be played, if it could not.
+    pub broken: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Proof {
+    /// The runner without a mistake.
+    pub baseline: Outcome,
+    /// Every mistake.
+    pub rows: Vec<Row>,
+    /// How long all of it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+impl Proof {
+    /// Mistakes that nobody saw.
+    pub fn survivors(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.killers.is_empty())
+    }
+
+    /// Checks that the runner without a mistake did not pass.
+    pub fn false_alarms(&self) -> Vec<&suite::Judged> {
+        self.baseline.judged.iter().filter(|judged| judged.verdict != Verdict::Pass).collect()
+    }
+
+    /// MUST clauses of the registry, and those of them without a mistake that was killed and without a waiver.
+    pub fn coverage(&self) -> (usize, Vec<&'static str>) {
+        let killed: BTreeSet<&str> = self
+            .rows
+            .iter()
+            .filter(|row| !row.killers.is_empty())
+            .map(|row| row.fault.clause)
+            .collect();
+        let must = clauses::all().iter().filter(|clause| clause.is_must());
+        let without = must.clone().filter(|c| !killed.contains(c.id) && c.waiver.is_none());
+        (must.count(), without.map(|clause| clause.id).collect())
+    }
+}
+
+/// Lets the suite judge every mistake.
+///
+/// # Errors
+/// [`Refused`], if nothing was selected or the faulty runner cannot be started.
+pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
+    let began = std::time::Instant::now();
+    let is_wanted = |fault: &Fault| {
+        request.faults.is_empty() || request.faults.iter().any(|name| name == fault.name)
+    };
+    let faults: Vec<Fault> = FAULTS.into_iter().filter(is_wanted).collect();
+    if faults.is_empty() {
+        return Err(Refused::NothingSelected);
+    }
+    let wanted = Wanted {
+        role: "runner".into(),
+        level: Grade::L3,
+        clauses: Vec::new(),
+        scenarios: Vec::new(),
+        repeat: 1,
+        seed: "prove".into(),
+        jobs: request.jobs,
+        keep: false,
+        gaps: Vec::new(),
+        scratch: request.scratch.clone(),
+    };
+    // Both mostly wait, so they wait together.
+    let (baseline, rows) = std::thread::scope(|scope| {
+        let baseline = scope.spawn(|| suite::run(all, &wanted, &template(request, ""), &|_, _| {}));
+        let rows = judge_all(all, request, &faults);
+        let broken = || Err(Refused::Adapter("the runner without a mistake was not judged".into()));
+        (baseline.join().unwrap_or_else(|_| broken()), rows)
+    });
+    let baseline = baseline?;
+    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(Proof { baseline, rows, took_ms })
+}
+
+fn template(request: &Request, fault: &str) -> Template {
+    let mut words = request.zoo.clone();
+    words.extend(["--fault".to_owned(), fault.to_owned(), "{config}".to_owned()]);
+    Template(words)
+}
+
+fn judge_all(all: &[Scenario], request: &Request, faults: &[Fault]) -> Vec<Row> {
+    let limit = |fault: &Fault| {
+        all.iter().find(|s| s.id == fault.scenario).map_or(0, |scenario| scenario.limit_ms)
+    };
+    // The longest first, so that none of them is alone at the end.
+    let mut order: Vec<usize> = (0..faults.len()).collect();
+    order.sort_by_key(|i| std::cmp::Reverse(limit(&faults[*i])));
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..request.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let row = one(all, request, faults[*at]);
+                    rows.lock().unwrap_or_else(PoisonError::into_inner).push((*at, row));
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rows.sort_by_key(|(at, _)| *at);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn one(all: &[Scenario], request: &Request, fault: Fault) -> Row {
+    let mut row = Row { fault, killers: Vec::new(), also: BTreeSet::new(), broken: None };
+    let Some(scenario) = all.iter().find(|scenario| scenario.id == fault.scenario) else {
+        row.broken = Some("there is no such scenario".into());
+        return row;
+    };
+    let name = format!("runstore-conformance-{}-{}", std::process::id(), fault.name);
+    let base = request.scratch.join(name);
+    let seen = play(scenario, &template(request, fault.name), &base, "prove", false);
+    let _ = std::fs::remove_dir_all(&base);
+    row.broken.clone_from(&seen.broken);
+    for check in &scenario.checks {
+        if let Found::Bad(_) = judge(&seen, check) {
+            if check.clause == fault.clause {
+                row.killers.push(check.id.clone());
+            } else {
+                row.also.insert(check.clause.clone());
+            }
+        }
+    }
+    row
+}
+
+/// One object; its `summary` is what a program needs.
+pub fn json(proof: &Proof) -> Value {
+    let (must, without) = proof.coverage();
+    let rows: Vec<_> = proof
+        .rows
+        .iter()
+        .map(|row| {
+            let Fault { name, clause, scenario, about } = row.fault;
+            json!({"mutant": name, "clause": clause, "scenario": scenario, "about": about,
+                "killedBy": row.killers, "also": row.also, "survived": row.killers.is_empty(), "broken": row.broken})
+        })
+        .collect();
+    let alarms: Vec<_> =
+        proof.false_alarms().iter().map(|judged| judged.check.id.clone()).collect();
+    let alone = proof.rows.iter().filter(|row| !row.killers.is_empty() && row.also.is_empty());
+    json!({
+        "schema": "runstore.prove/1",
+        "summary": {
+            "mutants": proof.rows.len(), "survivors": proof.survivors().count(), "mustClauses": must,
+            "mustClausesWithoutMutant": without.len(), "killedByTheirClauseAlone": alone.count(),
+            "falseAlarms": alarms.len(), "tookMs": proof.took_ms,
+        },
+        "mutants": rows, "falseAlarms": alarms, "withoutMutant": without,
+    })
+}
+
+/// The kill matrix, for people.
+pub fn text(proof: &Proof) -> String {
+    let mut out = String::new();
+    for row in &proof.rows {
+        let Fault { name, clause, about, .. } = row.fault;
+        let word = if row.killers.is_empty() { "SURVIVED" } else { "killed" };
+        out.push_str(&format!("{word:<8} {clause:<13} {name}: {about}\n"));
+        for killer in &row.killers {
+            out.push_str(&format!("           by {killer}\n"));
+        }
+        if !row.also.is_empty() {
+            let also: Vec<_> = row.also.iter().map(String::as_str).collect();
+            out.push_str(&format!("           also {}\n", also.join(", ")));
+        }
+        if let Some(why) = &row.broken {
+            out.push_str(&format!("           not played: {why}\n"));
+        }
+    }
+    for judged in proof.false_alarms() {
+        let (word, id) = (judged.verdict.word(), &judged.check.id);
+        out.push_str(&format!("false alarm: {id} ({word}): {}\n", judged.seen));
+    }
+    let (must, without) = proof.coverage();
+    let (mutants, survivors) = (proof.rows.len(), proof.survivors().count());
+    out.push_str(&format!(
+        "{mutants} mutants, {survivors} survivors, {} false alarms ({} s)\n",
+        proof.false_alarms().len(),
+        proof.took_ms.div_ceil(1000)
+    ));
+    out.push_str(&format!(
+        "{} of {must} MUST clauses have a mutant that a check of theirs kills; {} have none and no waiver\n",
+        must - without.len(),
+        without.len()
+    ));
+    out
+}
