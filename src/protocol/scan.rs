@@ -80,35 +80,53 @@ pub(super) fn elements(text: &str, most: usize) -> Option<Vec<&str>> {
     }
 }
 
-/// Whether bytes are a text out of a document that was accepted, but for white space at the beginnings of lines
-/// and around the whole. No string holds the end of a line, so such bytes are as well formed as the text and
-/// have the same words. No means nothing: other white space may differ.
+/// Whether bytes are a text out of a document that was accepted, but that every line of the text after its first
+/// begins with the same number of more spaces; white space around the whole is no difference. No string holds
+/// the end of a line, so such bytes are as well formed as the text and have the same words. No means nothing:
+/// other white space may differ.
 pub(super) fn is_same_but_for_indentation(bytes: &[u8], text: &str) -> bool {
-    let (a, b) = (bytes.trim_ascii(), text.as_bytes().trim_ascii());
-    let (mut i, mut j) = (0, 0);
+    let (mut a, mut b) = (bytes.trim_ascii(), text.as_bytes().trim_ascii());
+    let mut more = None;
     loop {
-        let is_line_end = match (eight(a, i), eight(b, j)) {
+        while let (Some((own, behind)), Some((theirs, beyond))) =
+            (a.split_first_chunk(), b.split_first_chunk())
+            && own == theirs
+            && equal(u64::from_le_bytes(*own), b'\n') == 0
+        {
+            (a, b) = (behind, beyond);
+        }
+        // A difference, the end of a line or of the whole is within the next few bytes.
+        let line = match (a.first_chunk(), b.first_chunk()) {
             (Some(own), Some(theirs)) => {
-                let same = before(own ^ theirs);
-                let line = before(equal(own, b'\n')).min(8);
-                if same < 8 && same <= line {
+                let (own, theirs) = (u64::from_le_bytes(*own), u64::from_le_bytes(*theirs));
+                let line = before(equal(own, b'\n'));
+                if before(own ^ theirs) <= line {
                     return false;
                 }
-                (i, j) = (i + line, j + line);
-                line < 8
+                line
             }
-            _ => match (a.get(i), b.get(j)) {
-                (None, None) => return true,
-                (own, theirs) if own != theirs => return false,
-                (Some(b'\n'), _) => true,
-                _ => {
-                    (i, j) = (i + 1, j + 1);
-                    false
+            _ => {
+                let line = a.iter().take_while(|c| **c != b'\n').count();
+                if a.get(..line) != b.get(..line) {
+                    return false;
                 }
-            },
+                line
+            }
         };
-        if is_line_end {
-            (i, j) = (white(a, i), white(b, j));
+        match (a.get(line..), b.get(line..)) {
+            (Some([]), Some([])) => return true,
+            (Some([b'\n', own @ ..]), Some([b'\n', theirs @ ..])) => {
+                let more = *more.get_or_insert_with(|| {
+                    indentation(theirs, 0).saturating_sub(indentation(own, 0))
+                });
+                match theirs.split_at_checked(more) {
+                    Some((spaces, rest)) if spaces.iter().all(|c| *c == b' ') => {
+                        (a, b) = (own, rest);
+                    }
+                    _ => return false,
+                }
+            }
+            _ => return false,
         }
     }
 }
@@ -520,13 +538,14 @@ mod tests {
     #[test]
     fn indentation_is_no_difference_and_everything_else_is() {
         let text = "{\n    \"a\": [\n      1,\n      \"a b c d e f g\"\n    ],\n    \"c\": {}\n  }";
-        let less = "{\n  \"a\": [\n1,\n\t \"a b c d e f g\"\n  ],\n  \"c\": {}\n}\n";
+        let less = "{\n  \"a\": [\n    1,\n    \"a b c d e f g\"\n  ],\n  \"c\": {}\n}\n";
         assert!(is_same_but_for_indentation(less.as_bytes(), text));
         assert!(is_same_but_for_indentation(text.as_bytes(), text));
         assert!(is_same_but_for_indentation(b"{\"a\":1}", "{\"a\":1}"));
         for other in [
             less.replace("1", "2"),
             less.replace("a b", "a  b"),
+            less.replace("    1", "   1"),
             less.replace("\"c\": ", "\"c\":"),
             less.replace("c\": {}", "d\": {}"),
             less.replace("]", ""),

@@ -11,10 +11,37 @@ use crate::protocol::{DecodeError, Document, Outline};
 
 use super::host::{DirEntry, FileKind, FileRead, Host, Part, ReadError, Stat};
 
+/// Room to read a document into, and for the places in it.
+#[derive(Default)]
+struct Room {
+    bytes: Vec<u8>,
+    outline: Outline,
+}
+
+/// Room of more bytes than this is not kept.
+const KEPT_BYTES: usize = 64 << 10;
+
 thread_local! {
-    /// Room for the places of documents, kept from one to the next: thousands are read in a row. As many as were
-    /// ever read one within the other.
-    static ROOMS: Cell<Vec<Outline>> = const { Cell::new(Vec::new()) };
+    /// Kept from one document to the next: thousands are read in a row. As many as were ever read one within the
+    /// other.
+    static ROOMS: Cell<Vec<Room>> = const { Cell::new(Vec::new()) };
+}
+
+impl Room {
+    fn take() -> Self {
+        let mut rooms = ROOMS.take();
+        let room = rooms.pop().unwrap_or_default();
+        ROOMS.set(rooms);
+        room
+    }
+
+    fn keep(self) {
+        if self.bytes.capacity() <= KEPT_BYTES {
+            let mut rooms = ROOMS.take();
+            rooms.push(self);
+            ROOMS.set(rooms);
+        }
+    }
 }
 
 /// Who may own the files of a store.
@@ -60,7 +87,14 @@ pub(super) fn bytes<H: Host, T>(
     part: Part,
     owner: ExpectedOwner,
 ) -> Result<FileRead, FileFact<T>> {
-    match host.read_at(dir, OsStr::new(name), part) {
+    fact_of(host.read_at(dir, OsStr::new(name), part), owner)
+}
+
+fn fact_of<T>(
+    read: Result<FileRead, ReadError>,
+    owner: ExpectedOwner,
+) -> Result<FileRead, FileFact<T>> {
+    match read {
         Ok(read) => match owner.objection(&read.stat) {
             Some(what) => Err(FileFact::Unsafe(what)),
             None => Ok(read),
@@ -119,25 +153,23 @@ pub(super) fn document_or_known<H: Host, T>(
     known: impl FnOnce(&[u8]) -> Option<T>,
     decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
 ) -> (FileFact<T>, Option<Stat>) {
-    let read = match bytes(host, dir, name, Part::All(limit), owner) {
+    let mut room = Room::take();
+    let read = host.read_into(dir, OsStr::new(name), Part::All(limit), room.bytes);
+    let FileRead { stat, bytes, .. } = match fact_of(read, owner) {
         Ok(read) => read,
         Err(fact) => return (fact, None),
     };
-    let meta = meta_of(&read.stat);
-    if let Some(value) = known(&read.bytes) {
-        return (FileFact::Present(Box::new(value), meta), Some(read.stat));
-    }
-    let mut rooms = ROOMS.take();
-    let mut room = rooms.pop().unwrap_or_default();
-    ROOMS.set(rooms);
-    let fact = match Document::outlined(&read.bytes, &mut room).and_then(|doc| decode(&doc)) {
+    let decoded = known(&bytes).map_or_else(
+        || Document::outlined(&bytes, &mut room.outline).and_then(|doc| decode(&doc)),
+        Ok,
+    );
+    Room { bytes, ..room }.keep();
+    let meta = meta_of(&stat);
+    let fact = match decoded {
         Ok(value) => FileFact::Present(Box::new(value), meta),
         Err(e) => FileFact::Damaged(e, meta),
     };
-    let mut rooms = ROOMS.take();
-    rooms.push(room);
-    ROOMS.set(rooms);
-    (fact, Some(read.stat))
+    (fact, Some(stat))
 }
 
 /// As [`document`], for a name that no listing told the kind of: it is looked at before it is opened,

@@ -251,6 +251,22 @@ pub trait Host: Send + Sync {
     /// [`ReadError`].
     fn read_at(&self, dir: &Self::Dir, name: &OsStr, part: Part) -> Result<FileRead, ReadError>;
 
+    /// As [`Host::read_at`], into `room` if the host can use it: whoever reads many files gives what the last one
+    /// was read into. What is in it does not matter.
+    ///
+    /// # Errors
+    /// As [`Host::read_at`]; the room is lost then.
+    fn read_into(
+        &self,
+        dir: &Self::Dir,
+        name: &OsStr,
+        part: Part,
+        room: Vec<u8>,
+    ) -> Result<FileRead, ReadError> {
+        drop(room);
+        self.read_at(dir, name, part)
+    }
+
     /// Calls `each` for every name but `.` and `..`, in the system's order, until it breaks.
     ///
     /// # Errors

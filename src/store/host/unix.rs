@@ -129,10 +129,16 @@ fn stat_of(s: &rustix::fs::Stat) -> Stat {
     }
 }
 
-fn read_open(fd: BorrowedFd<'_>, stat: Stat, part: Part) -> Result<FileRead, ReadError> {
+fn read_open(
+    fd: BorrowedFd<'_>,
+    stat: Stat,
+    part: Part,
+    mut bytes: Vec<u8>,
+) -> Result<FileRead, ReadError> {
     let (offset, want) = part.of(stat)?;
     let want = usize::try_from(want).map_err(|_| io::Error::other("file too long to hold"))?;
-    let mut bytes = Vec::with_capacity(want);
+    bytes.clear();
+    bytes.reserve_exact(want);
     // The length at opening bounds the read: a log that grows faster than it is read must end.
     while bytes.len() < want {
         let at = offset + bytes.len() as u64;
@@ -172,6 +178,16 @@ impl Host for RealHost {
     }
 
     fn read_at(&self, dir: &Self::Dir, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
+        self.read_into(dir, name, part, Vec::new())
+    }
+
+    fn read_into(
+        &self,
+        dir: &Self::Dir,
+        name: &OsStr,
+        part: Part,
+        room: Vec<u8>,
+    ) -> Result<FileRead, ReadError> {
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
@@ -191,7 +207,7 @@ impl Host for RealHost {
         if stat.kind != FileKind::Regular {
             return Err(ReadError::NotPlain(stat.kind));
         }
-        read_open(fd.as_fd(), stat, part)
+        read_open(fd.as_fd(), stat, part, room)
     }
 
     fn list(
