@@ -74,8 +74,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Args> {
     while let Some(word) = words.next() {
         let value = words.next()?;
         match word.as_str() {
-            "--runner" => args.runner = value.into(),
-            "--work" => args.work = value.into(),
+            // Absolute: the runner is started in the directory of its run.
+            "--runner" => args.runner = std::path::absolute(value).ok()?,
+            "--work" => args.work = std::path::absolute(value).ok()?,
             "--rounds" => args.rounds = value.parse().ok().filter(|n| *n > 0)?,
             // Of the other measuring programs.
             "--runs" | "--only" => {}
