@@ -155,9 +155,11 @@ fn a_stale_lease_becomes_a_tombstone_and_another_one_stays() {
 #[test]
 fn what_is_neither_slot_nor_lease_is_refused() {
     let store = proven();
-    for path in ["async-subagent-runs/run-1", "session-leases/short", "x"] {
+    for (path, code) in
+        [("async-subagent-runs/run-1", 2), ("session-leases/short", 4), ("nowhere", 4)]
+    {
         let outcome = ask::run(&["release", path, "--root", utf8(store.root())]);
-        assert_eq!(outcome.code, 2, "{path}: {}", outcome.errors());
+        assert_eq!(outcome.code, code, "{path}: {}", outcome.errors());
         assert!(outcome.errors().contains("hint:"), "{path}");
     }
     let lost = format!("/no/such/{}", slot_path(0));

@@ -77,6 +77,13 @@ fn find(host: &RealHost, args: &ReleaseArgs) -> Result<(PathBuf, Place), Failure
     let path = host.absolute(&path);
     let shown = args.target.display();
     let Some((root, place)) = Place::of(&path) else {
+        if let Err(e) = host.stat(&path)
+            && e.kind() == std::io::ErrorKind::NotFound
+        {
+            return Err(Failure::user(Code::NOT_FOUND, format!("{shown} is not there"))
+                .hint("runstore slots and runstore leases show the paths of what is held")
+                .hint("a path below the store needs --root STORE"));
+        }
         return Err(Failure::user(Code::USAGE, format!("{shown} is neither a slot nor a lease"))
             .hint("runstore slots and runstore leases show the paths of both")
             .hint("a path below the store needs --root STORE"));
