@@ -47,7 +47,7 @@ use crate::protocol::finalize::{
 use crate::protocol::ids::RunId;
 use crate::protocol::lease::LeaseState;
 use crate::protocol::proof::{ExitGrade, Proof, ProofState};
-use crate::protocol::{DecodeError, Document, Open, layout, limits, written};
+use crate::protocol::{Document, Open, layout, limits, written};
 
 pub use super::consequences::Consequence;
 pub use super::host::Exit;
@@ -473,10 +473,7 @@ fn in_words(name: &str, read: Result<FileRead, ReadError>) -> Option<Result<File
         Ok(read) => Some(Ok(read)),
         Err(ReadError::Absent) => None,
         Err(ReadError::NotPlain(kind)) => Some(Err(format!("{name} is {}", kind.name()))),
-        Err(ReadError::TooLarge { bytes, limit_bytes, .. }) => {
-            Some(Err(DecodeError::TooLarge { bytes, limit_bytes }.to_string()))
-        }
-        Err(ReadError::Io(e)) => Some(Err(super::read::plain(&e))),
+        Err(e) => Some(Err(e.to_string())),
     }
 }
 

@@ -14,10 +14,12 @@
 //! Spec: RS-READ-11.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use crate::protocol::DecodeError;
 use crate::protocol::process::{ProcessSeen, SystemFacts};
 
 #[cfg(any(unix, windows))]
@@ -192,6 +194,20 @@ pub enum ReadError {
     },
     /// The system refused.
     Io(io::Error),
+}
+
+/// The end of a sentence about the file: what is wrong with it, without its name.
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("it is gone"),
+            Self::NotPlain(kind) => write!(f, "it is {}", kind.name()),
+            Self::TooLarge { bytes, limit_bytes, .. } => {
+                DecodeError::TooLarge { bytes: *bytes, limit_bytes: *limit_bytes }.fmt(f)
+            }
+            Self::Io(e) => f.write_str(&super::read::plain(e)),
+        }
+    }
 }
 
 impl From<io::Error> for ReadError {
