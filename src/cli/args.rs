@@ -121,9 +121,9 @@ impl Command {
             Self::Logs(LogsArgs { run, .. }) => run.format,
             Self::Wait(WaitArgs { format, .. }) => *format,
             #[cfg(unix)]
-            Self::Run(RunArgs { manner, .. }) | Self::Resume(ResumeArgs { manner, .. }) => {
-                manner.format
-            }
+            Self::Run(RunArgs { format, .. }) => *format,
+            #[cfg(unix)]
+            Self::Resume(ResumeArgs { run, .. }) => run.format,
             #[cfg(unix)]
             Self::Stop(StopArgs { ask, .. }) | Self::Interrupt(InterruptArgs { ask }) => {
                 ask.run.format

@@ -9,6 +9,7 @@ use clap::Command;
 use runstore::protocol::startup::RUNNER_BUDGET_MS;
 
 use super::args::Format;
+use super::run_args::OneRunArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunnerArgs {
@@ -44,8 +45,11 @@ pub(crate) struct RunArgs {
     pub(crate) steps: StepArgs,
     #[command(flatten)]
     pub(crate) manner: MannerArgs,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
     /// A command and its arguments, as they are. With --step or --parallel it comes last.
-    #[arg(value_name = "CMD", last = true, required_unless_present_any = ["step", "parallel"])]
+    #[arg(value_name = "CMD", last = true)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -55,19 +59,12 @@ pub(crate) struct MannerArgs {
     /// Return as soon as the run is under way, and say its id.
     #[arg(long, short)]
     pub(crate) detach: bool,
-    /// Form of the answer.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub(crate) format: Format,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
-    /// A run directory, or a run id, a prefix of one of at least 8 characters, or a tool-call id.
-    #[arg(value_name = "ID|PATH")]
-    pub(crate) target: PathBuf,
-    /// The store (temp root) that an id is looked up in. Without it: the default stores of this user.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) root: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: OneRunArgs,
     /// End the run when it takes longer, for example 90s or 5m.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Option<Duration>,
@@ -152,7 +149,5 @@ mod tests {
 
         assert_eq!(run.run.steps.groups, [vec!["a"], vec!["b", "c"], vec!["d"], vec!["e"]]);
         assert_eq!(run.run.command, ["f", "g"]);
-        let nothing = Line::try_parse_from(["run", "--detach"]);
-        assert!(nothing.is_err(), "there is nothing to be run");
     }
 }

@@ -199,7 +199,10 @@ fn what_keeps_a_run_from_being_started_is_said_with_its_code() {
         outcome.errors().contains("--cwd") && outcome.errors().contains("/there/is/no/such/place")
     );
     no_store(&outcome);
-    assert_eq!(root.run(&["--detach"]).code, 2, "there is nothing to be run");
+    let nothing = root.run(&["--detach"]);
+    assert_eq!(nothing.code, 2, "there is nothing to be run");
+    assert!(nothing.errors().contains("--step"), "{}", nothing.errors());
+    no_store(&nothing);
     assert_eq!(
         root.run(&["--slot-limit", "1", "--", "true"]).code,
         2,

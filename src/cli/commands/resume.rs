@@ -21,24 +21,21 @@ use runstore::protocol::error::with_causes;
 use runstore::protocol::limits::CONFIG_MAX_BYTES;
 use runstore::protocol::status::StatusView;
 use runstore::protocol::written_launch::RevivalText;
-use runstore::store::host::{Part, ReadError};
+use runstore::store::host::Part;
 use runstore::store::slot::{self, Source};
 use runstore::store::{Host as _, RealHost};
 
 use super::launch::{Wish, launch};
 use super::one_run::OneRun;
-use crate::cli::args::Format;
+use super::run::Manner;
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
-use crate::cli::run_args::OneRunArgs;
 use crate::cli::start_args::ResumeArgs;
 
 /// Starts what is left of a paused run.
 pub(crate) fn run(args: &ResumeArgs, output: &mut Output) -> Result<Code, Failure> {
     let host = Arc::new(RealHost::new());
-    let one =
-        OneRunArgs { target: args.target.clone(), root: args.root.clone(), format: Format::Text };
-    let run = OneRun::find(&host, "resume", &one)?;
+    let run = OneRun::find(&host, "resume", &args.run)?;
     let (snapshot, report) = run.look_around(&host)?;
     let status = snapshot.evidence.status.value().ok_or_else(|| refused(&report, &run))?;
     if report.resumable != Some(true) {
@@ -72,7 +69,8 @@ pub(crate) fn run(args: &ResumeArgs, output: &mut Output) -> Result<Code, Failur
         revival: Some(RevivalText { session_file, source_run_id }),
     };
     let launched = launch(&host, &wish, output)?;
-    super::run::begun(&host, &launched, &args.manner, args.root.as_deref(), output)
+    let manner = Manner { detach: args.manner.detach, format: args.run.format };
+    super::run::begun(&host, &launched, manner, args.run.root.as_deref(), output)
 }
 
 fn not_resumed(report: &RunReport) -> Failure {
@@ -104,15 +102,8 @@ fn left(host: &RealHost, file: &str, report: &RunReport) -> Result<CommandSessio
         .zip(path.file_name())
         .ok_or_else(|| unreadable("it is no path of a file".to_owned()))?;
     let dir = host.open_dir(parent).map_err(|e| unreadable(e.to_string()))?;
-    let read = host.read_at(&dir, name, Part::All(CONFIG_MAX_BYTES)).map_err(|e| {
-        unreadable(match e {
-            ReadError::Absent => "it is gone".to_owned(),
-            ReadError::NotPlain(kind) => format!("it is {}", kind.name()),
-            ReadError::TooLarge { bytes, .. } => format!("it has {bytes} bytes"),
-            ReadError::Io(e) => e.to_string(),
-            _ => "it cannot be read".to_owned(),
-        })
-    })?;
+    let part = Part::All(CONFIG_MAX_BYTES);
+    let read = host.read_at(&dir, name, part).map_err(|e| unreadable(e.to_string()))?;
     CommandSession::last(&String::from_utf8_lossy(&read.bytes))
         .map_err(|e| unreadable(with_causes(&e)))
 }

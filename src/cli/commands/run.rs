@@ -19,7 +19,14 @@ use crate::cli::args::Format;
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
 use crate::cli::render;
-use crate::cli::start_args::{MannerArgs, RunArgs};
+use crate::cli::start_args::RunArgs;
+
+/// How a run that was started is left or followed, and in which form that is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) detach: bool,
+    pub(crate) format: Format,
+}
 
 /// Starts a run, and follows it unless it is to be left alone.
 pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Code, Failure> {
@@ -40,14 +47,15 @@ pub(crate) fn run(args: &RunArgs, output: &mut Output) -> Result<Code, Failure> 
         revival: None,
     };
     let launched = launch(&host, &wish, output)?;
-    begun(&host, &launched, &args.manner, args.root.as_deref(), output)
+    let manner = Manner { detach: args.manner.detach, format: args.format };
+    begun(&host, &launched, manner, args.root.as_deref(), output)
 }
 
 /// Says what was started, and follows it unless it is to be left alone.
 pub(crate) fn begun(
     host: &RealHost,
     launched: &Launched,
-    manner: &MannerArgs,
+    manner: Manner,
     root: Option<&Path>,
     output: &mut Output,
 ) -> Result<Code, Failure> {
@@ -80,6 +88,12 @@ fn groups(args: &RunArgs) -> Result<Vec<Vec<CommandStep>>, Failure> {
         let agent = name(args, &base);
         groups.push(vec![CommandStep { agent, command, ..CommandStep::default() }]);
     }
+    if groups.is_empty() {
+        return Err(Failure::user(Code::USAGE, "there is nothing to run")
+            .because("neither a command nor a step was given")
+            .hint("give a command: runstore run -- CMD ARGS")
+            .hint("or command lines for sh: runstore run --step LINE --step LINE"));
+    }
     Ok(groups)
 }
 
@@ -89,7 +103,7 @@ fn name(args: &RunArgs, otherwise: &str) -> String {
 
 /// Says what was started.
 fn say(
-    manner: &MannerArgs,
+    manner: Manner,
     launched: &Launched,
     named: Option<&Path>,
     output: &mut Output,
