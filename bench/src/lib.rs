@@ -66,6 +66,49 @@ pub fn write_store(root: &Path, runs: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Adds a run of the last boot to a store: it says that it works, and its process is gone.
+///
+/// # Errors
+/// As the system says.
+pub fn orphan(root: &Path, number: u64, at_ms: u64) -> io::Result<()> {
+    let id = run_id(number);
+    let dir = root.join(RUNS).join(&id);
+    make_dir(&dir)?;
+    let session = number % 97;
+    let mut text = format!(
+        r#"{{
+  "lifecycleArtifactVersion": 3,
+  "runId": "{id}",
+  "sessionId": "session-{session:04}",
+  "mode": "single",
+  "state": "running",
+  "startedAt": {at_ms},
+  "lastUpdate": {at_ms},
+  "currentStep": 0,
+  "chainStepCount": 1,
+  "pid": {NOBODY},
+  "cwd": "/home/someone/projects/example",
+  "steps": [
+    {{
+      "agent": "worker",
+      "status": "running",
+      "model": "vendor/model-name",
+      "startedAt": {at_ms},
+      "recentOutput": ["#
+    );
+    for line in 0..24 {
+        let comma = if line < 23 { "," } else { "" };
+        let _ = write!(text, "\n        \"line {line} of what the worker said last\"{comma}");
+    }
+    text.push_str("\n      ]\n    }\n  ],\n  \"steering\": { \"accepted\": 0 }\n}");
+    put(&dir.join("status.json"), text.as_bytes())?;
+    put(&dir.join("events.jsonl"), b"{\"type\":\"subagent.run.started\"}\n")?;
+    put(&root.join(RUNS).join(".active-runs").join(&id), b"")
+}
+
+/// No process has this number.
+const NOBODY: u64 = 999_999_999;
+
 /// The id of a run. Neighbours share no prefix, as with random ids.
 pub fn run_id(number: u64) -> String {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);

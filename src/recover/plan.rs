@@ -29,7 +29,7 @@ use crate::protocol::state::RunState;
 use crate::protocol::status::StatusView;
 use crate::protocol::verdict::{Diagnosis, Flag, Verdict};
 use crate::store::host::{FileKind, Host};
-use crate::store::{Depth, RunsRoot, Store};
+use crate::store::{Depth, RunsRoot, Snapshot, Store};
 
 use super::change::{Change, ChangeError};
 use super::decide::{ActionKind, Policy};
@@ -351,8 +351,9 @@ pub(super) struct Seen {
     pub(super) found: Found,
     pub(super) evidence: RunEvidence,
     pub(super) diagnosis: Diagnosis,
-    /// Whether it was looked at in full.
-    pub(super) is_full: bool,
+    /// Whether the search through all waiting results has decided anything: a row does without, and says the same
+    /// of a run with which nothing is to be done.
+    pub(super) searched: bool,
 }
 
 /// Reads one run; `None` when it is gone or of another session.
@@ -364,17 +365,22 @@ pub(super) fn see<H: Host>(
     session: Option<&str>,
 ) -> Option<Seen> {
     let runs = &store.runs_roots[root];
-    let row = store.snapshot(runs, name, kind, Depth::Row)?;
-    let own = row.evidence.status.value().and_then(|s| s.session_id.as_deref());
+    // What the active index names works or has lost its runner: nearly always a full look is needed, and a first one
+    // as a row would be for nothing.
+    let is_full = runs.is_marked(name) == Some(true);
+    let depth = if is_full { Depth::Full } else { Depth::Row };
+    let first = store.snapshot(runs, name, kind, depth)?;
+    let own = first.evidence.status.value().and_then(|s| s.session_id.as_deref());
     if session.is_some_and(|wanted| own != Some(wanted)) {
         return None;
     }
-    let brief = diagnose_briefly(&row.evidence);
-    if !is_interesting(store, around, runs, &row.evidence, &brief) {
-        let (found, evidence) = (Found::default(), row.evidence);
-        return Some(Seen { found, evidence, diagnosis: brief, is_full: false });
+    let brief = diagnose_briefly(&first.evidence);
+    if !is_interesting(store, around, runs, &first.evidence, &brief) {
+        let (found, evidence) = (Found::default(), first.evidence);
+        return Some(Seen { found, evidence, diagnosis: brief, searched: false });
     }
-    see_whole(store, around, (root, name), kind)
+    let snapshot = if is_full { first } else { store.snapshot(runs, name, kind, Depth::Full)? };
+    Some(decided(store, around, runs, snapshot))
 }
 
 /// Reads one run in full; `None` when it is gone.
@@ -385,15 +391,25 @@ pub(super) fn see_whole<H: Host>(
     kind: Option<FileKind>,
 ) -> Option<Seen> {
     let runs = &store.runs_roots[root];
-    let mut snapshot = store.snapshot(runs, name, kind, Depth::Full)?;
-    if around.is_doubled(store, name) {
-        snapshot.evidence.shadowed_by = Some("in another runs root".to_owned());
+    let snapshot = store.snapshot(runs, name, kind, Depth::Full)?;
+    Some(decided(store, around, runs, snapshot))
+}
+
+/// What is to be done with a run that was looked at in full.
+fn decided<H: Host>(
+    store: &Store<'_, H>,
+    around: &Around<'_, H>,
+    runs: &RunsRoot<H>,
+    snapshot: Snapshot,
+) -> Seen {
+    let Snapshot { mut evidence, path, .. } = snapshot;
+    if path.file_name().is_some_and(|name| around.is_doubled(store, name)) {
+        evidence.shadowed_by = Some("in another runs root".to_owned());
     }
-    let evidence = snapshot.evidence;
     let diagnosis = diagnose(&evidence);
-    let desk = RunDesk { store, around, runs, path: snapshot.path, label: label(store, runs) };
+    let desk = RunDesk { store, around, runs, path, label: label(store, runs) };
     let found = desk.plan(&evidence, &diagnosis);
-    Some(Seen { found, evidence, diagnosis, is_full: true })
+    Seen { found, evidence, diagnosis, searched: true }
 }
 
 /// Whether a full look at a run may find something to do.

@@ -201,7 +201,7 @@ impl Memory {
         let mark = stamps
             .filter(|stamps| is_done && is_old(stamps, store.now_ms))
             .and_then(|stamps| {
-                self.mark(place, stamps, &seen.evidence, &seen.diagnosis, seen.is_full)
+                self.mark(place, stamps, &seen.evidence, &seen.diagnosis, seen.searched)
             })
             .map(Arc::new);
         Looked { found: Some(seen.found), mark, was_read: true }
@@ -240,7 +240,7 @@ impl Memory {
         stamps: RunStamps,
         e: &RunEvidence,
         d: &Diagnosis,
-        is_full: bool,
+        searched: bool,
     ) -> Option<Mark> {
         let is_free = e.slots.is_empty() && e.leases.is_empty() && !e.config_left;
         let is_plain = e.temp.count == 0 && !e.truncated && !e.unstable && !e.results_unread;
@@ -272,7 +272,7 @@ impl Memory {
             stamps,
             marked,
             results: results(store, runs, e)?,
-            generation: is_full.then_some(self.generation),
+            generation: searched.then_some(self.generation),
             listing: (listing, stood),
             process,
         })
