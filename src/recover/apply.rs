@@ -431,7 +431,7 @@ const LOCK_WAIT_MS: u64 = 2_000;
 fn name_asides(changes: &mut [Change], apply: &str, number: u32) {
     let place = journal::place(apply);
     for (at, change) in changes.iter_mut().enumerate() {
-        if let Change::Move { to, .. } = change
+        if let Change::Move { to, .. } | Change::FreeSlot { to, .. } = change
             && to.is_empty()
         {
             *to = format!("{place}/{number:05}-{at}.aside");

@@ -13,7 +13,8 @@
 //! * a line is appended with one call and not flushed: events are advice;
 //! * a name is moved to a free name, the new directory is flushed before the old one: a power cut may leave
 //!   both names, never none;
-//! * a slot and a lease are freed by the operations of the store, under its rules.
+//! * a slot and a lease are set aside by the operations of the store, under its rules: a slot into the
+//!   directory of the repair, with all that is in it.
 //!
 //! Paths come out of records on disk, so each component is checked, and each directory is opened by its name
 //! without following a link. Spec: RS-REC-20 to RS-REC-24.
@@ -91,15 +92,19 @@ pub enum Change {
     RemoveDir {
         /// The directory.
         path: String,
+        /// Its permission bits.
+        mode: u32,
     },
-    /// A slot is freed.
+    /// A slot is set aside, whole.
     FreeSlot {
         /// The slot.
         path: String,
+        /// Its new name, which is free. Empty in a plan.
+        to: String,
         /// Its owner record.
         owner: String,
-        /// The permission bits of that.
-        mode: u32,
+        /// The claim in it, of a process that is gone, if there is one.
+        claim: Option<String>,
     },
     /// A lease is set aside.
     FreeLease {
@@ -179,7 +184,9 @@ impl Change {
     /// Everything that it writes to, renames or removes, below the root.
     pub fn paths(&self) -> Vec<&str> {
         match self {
-            Self::Move { path, to, .. } | Self::FreeLease { path, to, .. } => vec![path, to],
+            Self::Move { path, to, .. }
+            | Self::FreeSlot { path, to, .. }
+            | Self::FreeLease { path, to, .. } => vec![path, to],
             _ => vec![self.path()],
         }
     }
@@ -204,7 +211,7 @@ impl Change {
             | Self::Append { path, .. }
             | Self::Move { path, .. }
             | Self::MakeDir { path }
-            | Self::RemoveDir { path }
+            | Self::RemoveDir { path, .. }
             | Self::FreeSlot { path, .. }
             | Self::FreeLease { path, .. } => path,
         }
@@ -338,7 +345,7 @@ pub fn stand<H: Host>(host: &H, root: &H::Dir, change: &Change) -> Result<Stand,
                 (_, Some(_)) => other("its new name is taken"),
             }
         }
-        Change::MakeDir { path } | Change::RemoveDir { path } => {
+        Change::MakeDir { path } | Change::RemoveDir { path, .. } => {
             let is_there = match stat(host, root, path)? {
                 Some(stat) if stat.kind != FileKind::Directory => {
                     return other(&format!("it is {}", stat.kind.name()));
@@ -348,7 +355,10 @@ pub fn stand<H: Host>(host: &H, root: &H::Dir, change: &Change) -> Result<Stand,
             let made = is_there == matches!(change, Change::MakeDir { .. });
             Ok(if made { Stand::After } else { Stand::Before })
         }
-        Change::FreeSlot { path, owner, .. } => owned(host, root, path, owner, None),
+        // In a plan the new name is not known yet.
+        Change::FreeSlot { path, to, owner, .. } => {
+            owned(host, root, path, owner, Some(to).filter(|to| !to.is_empty()))
+        }
         Change::FreeLease { path, to, owner } => owned(host, root, path, owner, Some(to)),
     }
 }
@@ -404,7 +414,7 @@ fn owned<H: Host>(
     root: &H::Dir,
     path: &str,
     owner: &str,
-    to: Option<&str>,
+    to: Option<&String>,
 ) -> Result<Stand, ChangeError> {
     let record = format!("{path}/{}", layout::OWNER);
     match read(host, root, &record, Part::All(limits::SIDECAR_MAX_BYTES))? {
@@ -467,11 +477,10 @@ pub(super) fn make<H: WriteHost>(
             })?;
             removed.transpose().map_err(|e| ChangeError::system(path, &e)).map(drop)
         }
-        Change::FreeSlot { owner, .. } => {
+        Change::FreeSlot { to, owner, .. } => {
             let owner = slot_owner(path, owner)?;
-            // What is left under a private name is litter of a known form.
-            slot::release(host, root, &owner)
-                .map(drop)
+            at(host, root, to, |dir, name| slot::set_aside(host, root, &owner, (dir, name)))?
+                .ok_or_else(gone)?
                 .map_err(|e| ChangeError::changed(path, with_causes(&e)))
         }
         Change::FreeLease { owner, .. } => {
@@ -550,14 +559,24 @@ pub(super) fn take_back<H: WriteHost>(
             restore(host, root, path, &log, stat.mode)
         }
         Change::Move { to, .. } => rename(host, root, to, path),
-        Change::MakeDir { path } => make(host, root, &Change::RemoveDir { path: path.clone() }),
-        Change::RemoveDir { path } => make(host, root, &Change::MakeDir { path: path.clone() }),
-        Change::FreeSlot { owner, mode, .. } => {
-            let read = slot_owner(path, owner)?;
-            slot::put_back(host, root, &read, owner)
-                .map_err(|e| ChangeError::changed(path, with_causes(&e)))?;
-            let record = format!("{path}/{}", layout::OWNER);
-            restore(host, root, &record, owner.as_bytes(), *mode)
+        Change::MakeDir { path } => {
+            make(host, root, &Change::RemoveDir { path: path.clone(), mode: 0 })
+        }
+        Change::RemoveDir { path, mode } => {
+            make(host, root, &Change::MakeDir { path: path.clone() })?;
+            at(host, root, path, |dir, name| host.set_dir_mode(dir, name.as_ref(), mode & 0o777))?
+                .ok_or_else(gone)?
+                .map_err(|e| ChangeError::system(path, &e))
+        }
+        Change::FreeSlot { to, claim, .. } => {
+            // Before it has its name again, under which others may claim it.
+            at(host, root, to, |dir, name| {
+                let slot = host.open_dir_at(dir, name.as_ref())?;
+                slot::restore_claim(host, &slot, claim.as_deref())
+            })?
+            .ok_or_else(gone)?
+            .map_err(|e| ChangeError::system(to, &e))?;
+            rename(host, root, to, path)
         }
         Change::FreeLease { to, .. } => rename(host, root, to, path),
     }
@@ -610,7 +629,13 @@ mod tests {
                 what: Moved::There(1, u64::MAX, 3),
             },
             Change::MakeDir { path: "d".to_owned() },
-            Change::FreeSlot { path: "s".to_owned(), owner: "{}".to_owned(), mode: 0o600 },
+            Change::RemoveDir { path: "r".to_owned(), mode: 0o755 },
+            Change::FreeSlot {
+                path: "s".to_owned(),
+                to: String::new(),
+                owner: "{}".to_owned(),
+                claim: None,
+            },
         ];
         let text = serde_json::to_string(&changes).expect("plain members");
         assert!(text.contains(r#""beforeBytes":null"#), "{text}");

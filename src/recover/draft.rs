@@ -14,10 +14,9 @@ use std::collections::HashSet;
 use sha2::{Digest as _, Sha256};
 
 use crate::protocol::ids::RunId;
-use crate::protocol::segment::{self, SegmentInput};
 use crate::protocol::{Document, layout, limits};
 use crate::store::host::{FileKind, Host, Part, Stat};
-use crate::store::{markers, publish};
+use crate::store::{directory, markers, publish};
 
 use super::change::{self, Before, Change, ChangeError, Moved};
 use super::plan::Requirement;
@@ -161,6 +160,11 @@ impl<'a, H: Host> Draft<'a, H> {
         let files = files(results, run, payload, now_ms)?;
         let below = |path: &str| format!("{results}/{path}");
         let (pending, public) = (below(&files.pending), below(&files.public));
+        // RS-REC-05: its own one would have been followed.
+        if change::stat(self.host, self.root, &public)?.is_some() {
+            let why = "it stands in the place of the result, and is of another run".to_owned();
+            return Err(ChangeError::Changed { path: public, why });
+        }
         self.write(&pending, payload.to_owned())?;
         for entry in &files.entries {
             self.write(&below(entry), files.entry.clone())?;
@@ -215,10 +219,9 @@ impl<'a, H: Host> Draft<'a, H> {
         runs: &str,
         run: &RunId,
         status: &str,
-        tool_call: Option<&str>,
     ) -> Result<(), ChangeError> {
         self.index_terminal(runs, run, status)?;
-        self.release(runs, run, tool_call)
+        self.release(runs, run)
     }
 
     /// Adds the terminal marker, where the status asks for one that is not there.
@@ -241,28 +244,33 @@ impl<'a, H: Host> Draft<'a, H> {
         self.write(&path, file.text)
     }
 
-    /// Takes a run out of the active index, with the alias of its tool call.
-    pub(super) fn release(
-        &mut self,
-        runs: &str,
-        run: &RunId,
-        tool_call: Option<&str>,
-    ) -> Result<(), ChangeError> {
+    /// Takes a run out of the active index, and out of every directory of aliases (facts X-4): the status need not
+    /// name the tool call.
+    pub(super) fn release(&mut self, runs: &str, run: &RunId) -> Result<(), ChangeError> {
         let index = below(runs, layout::ACTIVE_INDEX);
         self.shift(&format!("{index}/{run}"), "")?;
-        let Some(tool_call) = tool_call.filter(|id| !id.is_empty()) else { return Ok(()) };
-        let segment = segment::encode(&SegmentInput::from(tool_call), limits::NAME_MAX_BYTES);
-        let dir = format!("{index}/{}/{segment}", layout::TOOL_CALLS_DIR);
-        if self.shift(&format!("{dir}/{run}"), "")? {
-            self.changes.push(Change::RemoveDir { path: dir });
+        let calls = format!("{index}/{}", layout::TOOL_CALLS_DIR);
+        let parts: Vec<&str> = calls.split('/').collect();
+        let opened = directory::open_path(self.host, self.root, &parts).ok().flatten();
+        // Aliases are short cuts: where they cannot be listed, they stay.
+        let names = opened.map(|dir| markers::aliases_of(self.host, &dir, run));
+        for name in names.and_then(Result::ok).unwrap_or_default() {
+            let dir = format!("{calls}/{name}");
+            if self.shift(&format!("{dir}/{run}"), "")? {
+                let mode = change::stat(self.host, self.root, &dir)?.map_or(0o700, |s| s.mode);
+                self.changes.push(Change::RemoveDir { path: dir, mode });
+            }
         }
         Ok(())
     }
 
     /// Frees a slot.
     pub(super) fn free_slot(&mut self, path: &str) -> Result<(), ChangeError> {
-        if let Some(Text { text: owner, stat }) = self.owner(path)? {
-            self.changes.push(Change::FreeSlot { path: path.to_owned(), owner, mode: stat.mode });
+        let claim = text(self.host, self.root, &format!("{path}/{}", layout::SLOT_CLAIM))?;
+        if let Some(Text { text: owner, .. }) = self.owner(path)? {
+            let claim = claim.map(|found| found.text);
+            let (path, to) = (path.to_owned(), String::new());
+            self.changes.push(Change::FreeSlot { path, to, owner, claim });
         }
         Ok(())
     }

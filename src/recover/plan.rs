@@ -477,10 +477,12 @@ impl Listing {
 
     /// How the run stands now.
     pub(super) fn ask<H: Host>(&self, host: &H, around: &Around<'_, H>) -> Listed {
+        // Such an end is later than an entry that a recovery makes now, and not because the index was in use.
+        let is_to_come = self.ended_ms > host.now_ms();
         let asked = around.indexed(host, &self.dir, |indexed| {
             if indexed.runs.contains(&self.ending) {
                 Listed::Yes
-            } else if indexed.first_ms.is_some_and(|first| first <= self.ended_ms) {
+            } else if indexed.first_ms.is_some_and(|first| first <= self.ended_ms) && !is_to_come {
                 Listed::Lacking
             } else {
                 Listed::NotInUse

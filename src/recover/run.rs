@@ -12,6 +12,7 @@ use crate::protocol::evidence::{FileFact, FileMeta, LeaseFact, RunEvidence};
 use crate::protocol::ids::RunId;
 use crate::protocol::open::Word as _;
 use crate::protocol::process::{Liveness, Presence, RecordedProcess};
+use crate::protocol::reconcile;
 use crate::protocol::repair::{self, Cause, Repair};
 use crate::protocol::result::ResultPlace;
 use crate::protocol::state::RunState;
@@ -89,7 +90,10 @@ impl<H: Host> RunDesk<'_, '_, H> {
             is_listed: &|| self.is_listed(e),
             restarted: lost.restarted,
         };
-        let end = decide::end_of(e, d, beside, self.around.policy);
+        let mut end = decide::end_of(e, d, beside, self.around.policy);
+        if let Some(why) = self.breaks_a_rule(e, &end) {
+            end = End::Refuse(why);
+        }
         let mut draft = self.draft();
         // Judged by what was there before the repair, so it goes along with it.
         if matches!(end, End::Close(_) | End::Adopt(..))
@@ -123,6 +127,27 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let judged = diagnose(&next);
         self.rest(&next, if closes { &judged } else { d }, &run, closes, &mut found);
         found
+    }
+
+    /// A rule of the protocol that the status or the result breaks, if the end of the run is to be written: the
+    /// existing implementations refuse such a record whole (facts Q-3, S-24), and would go on to do so.
+    /// Spec: RS-REC-07.
+    fn breaks_a_rule(&self, e: &RunEvidence, end: &End<'_>) -> Option<String> {
+        let result = match end {
+            End::Close(_) => None,
+            End::Adopt(result, _) if result.place != ResultPlace::Workflow => Some(&*result.path),
+            End::Adopt(..) => None,
+            _ => return None,
+        };
+        let status = self.own(e, layout::STATUS);
+        let broken = |path: &str, list: &str| {
+            let text = draft::text(self.store.host(), &self.around.root, path).ok()??.text;
+            let doc = Document::parse(&text).ok()?;
+            let inner = doc.get("completion").and_then(Raw::object);
+            let broken = reconcile::check_models(inner.as_ref().unwrap_or(&doc), list).err()?;
+            Some(format!("{path} breaks a rule of the protocol: {broken}"))
+        };
+        broken(&status, "steps").or_else(|| broken(result?, "results"))
     }
 
     /// Whether a run that is taken out of the active index is found by its session all the same.
@@ -271,8 +296,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
             draft.publish(&results, run, &payload, now_ms)?;
         }
         draft.write(&self.own(e, layout::STATUS), status.clone())?;
-        let tool_call = e.status.value().and_then(|s| s.tool_call_id.as_deref());
-        draft.index(&self.label, run, &status, tool_call)?;
+        draft.index(&self.label, run, &status)?;
         let mut lines = vec![repair::closed_event(&e.run_id, now_ms, cause, &message)];
         lines.extend(self.proof_line(e)?);
         draft.append(&self.own(e, layout::EVENTS), &lines)?;
@@ -312,8 +336,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
             }
         }
         draft.write(&self.own(e, layout::STATUS), status.clone())?;
-        let tool_call = e.status.value().and_then(|s| s.tool_call_id.as_deref());
-        draft.index(&self.label, run, &status, tool_call)?;
+        draft.index(&self.label, run, &status)?;
         let lines: Vec<String> = self.proof_line(e)?.into_iter().collect();
         draft.append(&self.own(e, layout::EVENTS), &lines)?;
         let why = format!("{}, and its {place} result says {}", e.life.why, state.as_str());
@@ -328,10 +351,9 @@ impl<H: Host> RunDesk<'_, '_, H> {
         draft: &mut Draft<'_, H>,
     ) -> Made<Option<Ended>> {
         let source = self.status(e, draft)?;
-        let tool_call = e.status.value().and_then(|s| s.tool_call_id.as_deref());
         let shown = self.shown(e, &source)?;
         if e.marker.marker_mtime_ms.is_some() && self.is_listed(e) {
-            draft.index(&self.label, run, shown.as_deref().unwrap_or(&source), tool_call)?;
+            draft.index(&self.label, run, shown.as_deref().unwrap_or(&source))?;
         }
         if let Some(status) = &shown {
             draft.write(&self.own(e, layout::STATUS), status.clone())?;
@@ -417,8 +439,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let source = self.status(e, &mut draft)?;
         draft.index_terminal(&self.label, run, &source)?;
         if is_stale {
-            let tool_call = e.status.value().and_then(|s| s.tool_call_id.as_deref());
-            draft.release(&self.label, run, tool_call)?;
+            draft.release(&self.label, run)?;
         }
         Ok(draft)
     }

@@ -122,7 +122,7 @@ fn set_aside<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<(), Sl
     if read(host, slot).as_ref() != Some(&bytes) {
         return Ok(());
     }
-    let aside = format!(".{}.stale-{}", layout::SLOT_CLAIM, claim.token);
+    let aside = stale_name(&claim);
     let (moved, attempts) = RetryPolicy::default()
         .run(host, || host.rename_new(slot, layout::SLOT_CLAIM.as_ref(), slot, aside.as_ref()));
     match moved {
@@ -135,6 +135,32 @@ fn set_aside<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<(), Sl
             Err(SlotError::Write(WriteError { attempts, ..e }))
         }
     }
+}
+
+/// The name that a claim of a process which is gone gets.
+fn stale_name(claim: &Claim) -> String {
+    format!(".{}.stale-{}", layout::SLOT_CLAIM, claim.token)
+}
+
+/// Makes the claim in a slot that nobody else reaches what it was: `before`, which was set aside for ours, or
+/// none. What a crash left of ours goes. Spec: RS-REC-24.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn restore<H: WriteHost>(
+    host: &H,
+    slot: &H::Dir,
+    before: Option<&str>,
+) -> io::Result<()> {
+    let there = read(host, slot);
+    if there.as_deref() == before.map(str::as_bytes) {
+        return Ok(());
+    }
+    if there.is_some() {
+        host.unlink(slot, layout::SLOT_CLAIM.as_ref())?;
+    }
+    let Some(claim) = before.and_then(|text| Claim::read(text.as_bytes())) else { return Ok(()) };
+    host.rename_new(slot, stale_name(&claim).as_ref(), slot, layout::SLOT_CLAIM.as_ref())
 }
 
 fn read<H: WriteHost>(host: &H, slot: &H::Dir) -> Option<Vec<u8>> {

@@ -37,7 +37,7 @@ use crate::protocol::{DecodeError, Document, Open, RunState, layout, limits};
 
 use super::atomic::{self, Durability, FILE_MODE, Options, Step, WriteError};
 use super::directory;
-use super::host::{FileKind, Part, ReadError, WriteHost};
+use super::host::{FileKind, Host, Part, ReadError, WriteHost};
 use super::read::ExpectedOwner;
 use super::retry::RetryPolicy;
 
@@ -287,6 +287,24 @@ fn remove_aliases<H: WriteHost>(host: &H, index: &H::Dir, run: &RunId, updated: 
         }
     }
     updated.aliases = removed;
+}
+
+/// Names of the directories in one of aliases that have an alias of this run.
+///
+/// # Errors
+/// As the system says.
+pub(crate) fn aliases_of<H: Host>(
+    host: &H,
+    calls: &H::Dir,
+    run: &RunId,
+) -> io::Result<Vec<String>> {
+    let mut names = directory::names_of_directories(host, calls)?;
+    names.retain(|name| {
+        let dir = host.open_dir_at(calls, name.as_ref());
+        dir.is_ok_and(|dir| host.stat_at(&dir, run.as_str().as_ref()).is_ok())
+    });
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// What a terminal marker takes from the status, each as the status spells it.

@@ -41,6 +41,8 @@ use super::retry::RetryPolicy;
 use super::sidecar::{self, Decision, PatchError};
 use super::{claim, directory};
 
+pub(crate) use super::claim::restore as restore_claim;
+
 /// What a run says about itself.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotRequest<'a> {
@@ -208,7 +210,7 @@ pub fn acquire<H: WriteHost>(
             continue;
         }
         let owner = new_owner(host, request, number);
-        if put_in_place(host, &pool, &owner, &written::slot_owner(&owner))? {
+        if put_in_place(host, &pool, &owner)? {
             return Ok(Some(HeldSlot { owner, previous: None }));
         }
     }
@@ -221,11 +223,10 @@ fn put_in_place<H: WriteHost>(
     host: &H,
     pool: &H::Dir,
     owner: &SlotOwner,
-    text: &str,
 ) -> Result<bool, SlotError> {
     let name = slot_name(owner.slot);
     let private = format!(".{name}.candidate-{}", owner.reservation_token);
-    lock_dir::build(host, pool, &private, text)?;
+    lock_dir::build(host, pool, &private, &written::slot_owner(owner))?;
     let (moved, attempts) = RetryPolicy::default()
         .run(host, || host.rename_new(pool, private.as_ref(), pool, name.as_ref()));
     if let Err(e) = moved {
@@ -344,20 +345,29 @@ pub fn release<H: WriteHost>(
     })
 }
 
-/// Puts a slot back that was released, with the text of its record, if its number is still free.
-/// Spec: RS-REC-24.
+/// Moves a slot with all that is in it to a name that is free, in a directory on the same disk. It is free then,
+/// and stays free after a power cut; nothing of it is lost. Spec: RS-REC-22.
 ///
 /// # Errors
-/// [`SlotError`]; nothing is reserved then.
-pub(crate) fn put_back<H: WriteHost>(
+/// [`SlotError`]; the slot is held then, unless it was a flush that failed.
+pub(crate) fn set_aside<H: WriteHost>(
     host: &H,
     temp: &H::Dir,
     owner: &SlotOwner,
-    text: &str,
+    (to, new_name): (&H::Dir, &str),
 ) -> Result<(), SlotError> {
-    let pool = pool(host, temp, &owner.owner_session_id)?;
-    let is_back = put_in_place(host, &pool, owner, text)?;
-    if is_back { Ok(()) } else { Err(SlotError::Changed("its number is taken by another run")) }
+    let pool = pool_of(host, temp, &owner.owner_session_id)?;
+    let name = slot_name(owner.slot);
+    claim::under(host, &pool, &name, |slot| {
+        expected(host, slot, owner)?;
+        let fail = |step, e| SlotError::Write(WriteError::of(host, &pool, step, &name, e));
+        let (moved, _) = RetryPolicy::default()
+            .run(host, || host.rename_new(&pool, name.as_ref(), to, new_name.as_ref()));
+        moved.map_err(|e| fail(Step::Rename, e))?;
+        // The new name first: a power cut may leave the slot under both, never under none.
+        host.sync_dir(to).map_err(|e| fail(Step::FlushDirectory, e))?;
+        host.sync_dir(&pool).map_err(|e| fail(Step::FlushDirectory, e))
+    })
 }
 
 /// Releases the slot that a run holds for this runner, whose end was observed. `false` when the run holds
