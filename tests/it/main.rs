@@ -39,6 +39,7 @@ mod read_only;
 mod readme;
 mod recover;
 mod recover_killed;
+mod recovered;
 mod release;
 mod reserve;
 mod resume;

@@ -32,7 +32,7 @@ fn age(run: &Run, at_ms: i64) {
 }
 
 /// A run that ended so many days ago, proven and delivered.
-fn old(store: &Store, id: &str, days: i64) -> Run {
+pub(crate) fn old(store: &Store, id: &str, days: i64) -> Run {
     let run = store.run(id);
     let at = now_ms() - days * DAY_MS;
     records::finish(&run, at);

@@ -16,7 +16,7 @@
 #![expect(clippy::print_stdout, reason = "the counts of the matrix are shown with --nocapture")]
 
 mod ends;
-mod rig;
+pub(crate) mod rig;
 mod truth;
 
 use std::collections::BTreeMap;
@@ -31,17 +31,17 @@ use rig::{Effect, Rig, Role, effects};
 
 /// One process that is killed.
 #[derive(Clone, Debug)]
-struct Point {
-    role: Role,
-    is_revival: bool,
-    effect: Effect,
+pub(crate) struct Point {
+    pub(crate) role: Role,
+    pub(crate) is_revival: bool,
+    pub(crate) effect: Effect,
 }
 
 /// How many of the effects of one stage are tried in a part of the matrix.
 const SHARE: usize = 4;
 
 /// A part of these, the first and the last among them.
-fn part_of(effects: Vec<Effect>) -> Vec<Effect> {
+pub(crate) fn part_of(effects: Vec<Effect>) -> Vec<Effect> {
     if std::env::var("RUNSTORE_CRASH_MATRIX").is_ok_and(|word| word == "all") {
         return effects;
     }

@@ -21,7 +21,7 @@ use crate::place::Place;
 
 /// The process that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Launcher,
     Shim,
     Runner,
@@ -36,21 +36,23 @@ const CALLS: &str = "trace=/^(rename|unlink|mkdir|rmdir|link|symlink|open|creat|
                      fdatasync|ftruncate|fchmod|chmod|utime|clone|fork|vfork|exec|kill|tgkill|pidfd_send|\
                      setsid|setpgid|dup|wait|exit_group)";
 
-pub(super) struct Rig {
+pub(crate) struct Rig {
     place: Place,
     role: Role,
     is_revival: bool,
     /// What is started as the runner.
     runner: PathBuf,
+    /// What the step does before its work is done.
+    before_work: String,
 }
 
 /// An effect: a call, the how-maniest of its name, and how far the process is.
 #[derive(Clone, Debug)]
-pub(super) struct Effect {
+pub(crate) struct Effect {
     name: String,
     number: usize,
     text: String,
-    pub(super) stage: &'static str,
+    pub(crate) stage: &'static str,
 }
 
 impl fmt::Display for Effect {
@@ -88,13 +90,13 @@ fn turns(role: Role) -> [Turn; 2] {
 
 impl Effect {
     /// The n-th call of this name.
-    pub(super) fn of(name: &str, number: usize) -> Self {
+    pub(crate) fn of(name: &str, number: usize) -> Self {
         Self { name: name.to_owned(), number, text: String::new(), stage: "" }
     }
 }
 
 /// The effects in what `strace` wrote.
-pub(super) fn effects(role: Role, log: &str) -> Vec<Effect> {
+pub(crate) fn effects(role: Role, log: &str) -> Vec<Effect> {
     let mut numbers = std::collections::BTreeMap::<&str, usize>::new();
     let mut found = Vec::new();
     let mut stage = "launch";
@@ -120,11 +122,12 @@ pub(super) fn effects(role: Role, log: &str) -> Vec<Effect> {
 }
 
 impl Rig {
-    pub(super) fn new(role: Role, is_revival: bool) -> Self {
+    pub(crate) fn new(role: Role, is_revival: bool) -> Self {
         let place = Place::new();
         let [told, go] = ["told", "go"].map(|name| place.pipe(name));
         fs::write(place.path("session.jsonl"), "{}\n").expect("room");
-        let rig = Self { place, role, is_revival, runner: ask::binary() };
+        let rig =
+            Self { place, role, is_revival, runner: ask::binary(), before_work: String::new() };
         let program = match role {
             Role::Launcher => driver::launch_run(),
             Role::Shim | Role::Runner => ask::binary(),
@@ -149,8 +152,14 @@ impl Rig {
     }
 
     /// Has this script for a runner.
-    pub(super) fn with_runner(mut self, script: &str) -> Self {
+    pub(crate) fn with_runner(mut self, script: &str) -> Self {
         self.runner = self.script("runner", script);
+        self
+    }
+
+    /// Has the step do this first, in the words of a shell.
+    pub(crate) fn with_before_work(mut self, script: &str) -> Self {
+        script.clone_into(&mut self.before_work);
         self
     }
 
@@ -158,34 +167,34 @@ impl Rig {
         self.place.path("gate")
     }
 
-    pub(super) fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.place.root()
     }
 
-    pub(super) fn host(&self) -> &RealHost {
+    pub(crate) fn host(&self) -> &RealHost {
         &self.place.host
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    pub(super) fn role(&self) -> Role {
+    pub(crate) fn role(&self) -> Role {
         self.role
     }
 
     /// What `strace` wrote.
-    pub(super) fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.place.path("log")).unwrap_or_default()
     }
 
     /// What the launcher said about its failure.
-    pub(super) fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         fs::read_to_string(self.place.path("errors")).unwrap_or_default()
     }
 
     /// How often the work was done.
-    pub(super) fn work(&self) -> usize {
+    pub(crate) fn work(&self) -> usize {
         fs::read_to_string(self.place.path("work")).map_or(0, |text| text.lines().count())
     }
 
@@ -200,7 +209,11 @@ impl Rig {
         command.arg(program(Role::Shim, ask::binary()));
         command.arg(program(Role::Runner, self.runner.clone()));
         let work = self.place.path("work");
-        command.args(["sh", "-c", &format!("echo done >>'{}'", work.display())]);
+        command.args([
+            "sh",
+            "-c",
+            &format!("{}echo done >>'{}'", self.before_work, work.display()),
+        ]);
         let errors = fs::File::create(self.place.path("errors")).expect("room");
         command.stdout(Stdio::null()).stderr(errors);
         command
@@ -208,7 +221,7 @@ impl Rig {
 
     /// Launches `run-1`, kills the watched process before an effect if there is one, and waits until
     /// nothing of it runs. `false` when nothing may be watched here.
-    pub(super) fn launch(&self, effect: Option<&Effect>) -> bool {
+    pub(crate) fn launch(&self, effect: Option<&Effect>) -> bool {
         let mut launcher = self.launcher("run-1", Some(self.role)).spawn().expect("a launcher");
         let told = fs::read_to_string(self.place.path("told")).expect("it tells its number");
         let pid = told.trim().parse().expect("a number");
@@ -238,15 +251,15 @@ impl Rig {
         true
     }
 
-    /// Launches `run-2` in the same session with nobody watched; whether it was let in.
-    pub(super) fn launch_again(&self) -> bool {
-        let status = self.launcher("run-2", None).status().expect("a launcher");
+    /// Launches a run in the same session with nobody watched; whether it was let in.
+    pub(crate) fn launch_unwatched(&self, run: &str) -> bool {
+        let status = self.launcher(run, None).status().expect("a launcher");
         self.place.until_nothing_runs();
         status.success()
     }
 
     /// Whether the watched process was killed.
-    pub(super) fn was_killed(&self) -> bool {
+    pub(crate) fn was_killed(&self) -> bool {
         self.log().contains("+++ killed by SIGKILL +++")
     }
 }

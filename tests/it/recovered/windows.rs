@@ -1,0 +1,56 @@
+//! Every crash window of the protocol that our own processes can be stopped in. Facts §9.2.
+//!
+//! Theory of operation. Each [`Window`] says which process dies before which call, what a reader makes of the
+//! store before, and what has to be there after a recovery. Rows of the facts that our order of writes cannot
+//! leave are in `table`, built by hand; where our order is another one than that of the peers,
+//! the row says so.
+//!
+//! A runner is killed twice for each of its rows: once its shim lives and proves its end, once the step has
+//! killed the shim, so that nobody saw it.
+
+#![expect(clippy::print_stdout, reason = "the counts are shown with --nocapture")]
+
+use testkit::process::skip;
+use testkit::trace::refusal;
+
+use super::after::judge;
+use super::prove::{actions, age, prove};
+use super::rows::{self, Window};
+use crate::launch::has_handles;
+
+#[test]
+fn every_crash_window_of_ours_is_recovered_and_taken_back() {
+    let test = "crash windows";
+    if let Some(why) = refusal() {
+        return skip(test, &why);
+    }
+    if !has_handles(test) {
+        return;
+    }
+    let mut bad = Vec::new();
+    let all = rows::all();
+    for window in &all {
+        let Window { row, what, killed, before, after } = window;
+        let eyes = if killed.before_work.is_empty() { "" } else { ", unseen" };
+        let name = format!("{row}, {what}{eyes}");
+        let rig = match killed.launch() {
+            Ok(rig) => rig,
+            Err(why) => {
+                bad.push(format!("{name}: it could not be built: {why}"));
+                continue;
+            }
+        };
+        age(&rig.root());
+        let proven = prove(&rig.root(), |seen| judge(seen, after));
+        let was = proven.before.verdict("run-1");
+        let done: Vec<String> = actions(&proven.plan);
+        println!("{name}: {was} -> {} by {done:?}", proven.after.verdict("run-1"));
+        if !before.contains(&was) {
+            let because = proven.before.one("run-1")["because"].as_str().unwrap_or_default();
+            bad.push(format!("{name}: before, it is {was}: {because}"));
+        }
+        bad.extend(proven.problems.iter().map(|why| format!("{name}: {why}")));
+    }
+    println!("{} windows, {} violations", all.len(), bad.len());
+    assert!(bad.is_empty(), "{} violations:\n{}", bad.len(), bad.join("\n"));
+}
