@@ -21,12 +21,14 @@
 
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::error::with_causes;
 use crate::protocol::lease::LeaseOwner;
 use crate::protocol::slot::SlotOwner;
+use crate::protocol::temp_name::TempName;
 use crate::protocol::{Document, layout, limits};
 use crate::store::atomic::{self, Durability, Options, Target};
 use crate::store::host::{FileKind, Host, Part, ReadError, WriteHost};
@@ -379,6 +381,40 @@ fn moved<H: Host>(
             read(host, root, path, WHOLE)?.map(|(there, _)| there == text.as_bytes())
         }
     })
+}
+
+/// Removes the unfinished replacements that whoever was to make these changes left when it died. Nothing is lost
+/// with them: their text stands in the change. Left behind they would pass for an end that the run itself was
+/// about to tell, and keep it from being closed. The caller holds the recovery lock, so nobody is making them.
+///
+/// # Errors
+/// [`ChangeError`].
+/// Spec: RS-REC-26.
+pub(super) fn drop_unfinished<H: WriteHost>(
+    host: &H,
+    root: &H::Dir,
+    changes: &[Change],
+) -> Result<(), ChangeError> {
+    for change in changes {
+        let Change::Write { path, after, .. } = change else { continue };
+        let dropped = at(host, root, path, |dir, name| {
+            let mut temps = Vec::new();
+            host.list(dir, &mut |entry| {
+                let temp = entry.name.to_str().and_then(TempName::parse);
+                temps.extend(temp.filter(|temp| temp.target.is(name)).map(|_| entry.name));
+                ControlFlow::Continue(())
+            })?;
+            for temp in temps {
+                let read = host.read_at(dir, &temp, WHOLE);
+                if read.is_ok_and(|read| read.bytes == after.as_bytes()) {
+                    host.unlink(dir, &temp)?;
+                }
+            }
+            Ok(())
+        })?;
+        dropped.transpose().map_err(|e: io::Error| ChangeError::system(path, &e))?;
+    }
+    Ok(())
 }
 
 /// Every change with how it stands, before all that come ahead of it were made: a name that one of them moves

@@ -5,7 +5,7 @@
 //! 2. find the apply: the last one with something to take back, or the one that is named;
 //! 3. for each of its actions, the last first: look at all its changes. If somebody has changed one of the
 //!    files since, the action stays as it is, whole;
-//! 4. take its changes back, the last first;
+//! 4. take its changes back, the last first; of one that was begun the unfinished replacements go first;
 //! 5. mark its record as undone.
 //!
 //! A crash in step 4 leaves some changes taken back and the record `done`; calling again goes on, because each
@@ -60,7 +60,11 @@ pub fn undo<H: WriteHost>(host: &H, path: &Path, id: Option<&str>) -> Result<Und
                     continue;
                 }
             };
-            match take_back(host, &root, &record.changes) {
+            let dropped = match state {
+                State::Begun => change::drop_unfinished(host, &root, &record.changes),
+                _ => Ok(()),
+            };
+            match dropped.and_then(|()| take_back(host, &root, &record.changes)) {
                 Ok(()) => {
                     mark(host, &dir, number, state).map_err(ApplyError::Read)?;
                     undone.undone.push((record.run_id, record.action));

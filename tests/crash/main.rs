@@ -25,6 +25,7 @@ mod power_cut;
 mod proof;
 mod prune;
 mod publish;
+mod reachable;
 mod recover;
 mod release;
 mod reserve;

@@ -162,6 +162,31 @@ fn after_process_crash(base: &Disk, effects: &[Effect], now_ms: i64) -> Disk {
     disk
 }
 
+/// One of the disks that a power cut may leave now, with nobody at work on it. What is lost of everything that
+/// was not flushed since [`FaultHost::begin`] is drawn from `seed`.
+pub fn power_cut(host: &FaultHost, seed: u64) -> FaultHost {
+    let (base, effects) = host.since_begin();
+    let (_, next, now_ms) = host.disk();
+    let (certain, open) = entries_by_certainty(&effects);
+    let arrives = |i: &usize| {
+        let at = open.iter().position(|one| one == i).unwrap_or_default();
+        seed >> (at % 60) & 1 == 1
+    };
+    let mut disk = base;
+    for (i, effect) in effects.iter().enumerate() {
+        disk.apply_content(effect);
+        if certain.contains(&i) || arrives(&i) {
+            disk.apply_entries(effect, now_ms);
+        }
+    }
+    let losses = u64::try_from(LOSSES.len()).unwrap_or(1);
+    for (at, (node, bytes)) in unflushed_contents(&effects).into_iter().enumerate() {
+        let loss = usize::try_from((seed >> (at % 60)) % losses).unwrap_or_default();
+        lose(&mut disk, node, bytes, LOSSES[loss]);
+    }
+    FaultHost::over(disk, next, now_ms)
+}
+
 /// Every disk that a power cut may leave.
 fn after_power_loss(base: &Disk, effects: &[Effect], now_ms: i64) -> Vec<(Disk, String)> {
     let (certain, open) = entries_by_certainty(effects);

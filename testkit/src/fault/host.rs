@@ -35,6 +35,9 @@ pub struct FaultHost {
 
 pub(super) struct World {
     pub(super) disk: Disk,
+    /// The disk at the last [`FaultHost::begin`].
+    base: Disk,
+    dead_from: Option<usize>,
     effects: Vec<(usize, Effect)>,
     calls: usize,
     next: NodeId,
@@ -72,6 +75,8 @@ impl FaultHost {
 
     pub(super) fn over(disk: Disk, next: NodeId, now_ms: i64) -> Self {
         let world = World {
+            base: disk.clone(),
+            dead_from: None,
             disk,
             effects: Vec::new(),
             calls: 0,
@@ -111,6 +116,8 @@ impl FaultHost {
     /// Forgets what was recorded: what is there now is the disk before the operation.
     pub fn begin(&self) {
         let mut world = self.world();
+        world.base = world.disk.clone();
+        world.dead_from = None;
         world.effects.clear();
         world.calls = 0;
         world.looks = 0;
@@ -135,6 +142,25 @@ impl FaultHost {
     pub(super) fn disk(&self) -> (Disk, NodeId, i64) {
         let world = self.world();
         (world.disk.clone(), world.next, world.now_ms)
+    }
+
+    /// Lets whoever acts now die after `n` more effects: no later one happens.
+    pub fn die_after(&self, n: usize) {
+        let mut world = self.world();
+        world.dead_from = Some(world.calls + n);
+    }
+
+    /// From here on somebody else acts; says whether the last one died.
+    pub fn others_turn(&self) -> bool {
+        let mut world = self.world();
+        let (calls, from) = (world.calls, world.dead_from.take());
+        from.is_some_and(|from| calls > from)
+    }
+
+    /// The disk at the last [`FaultHost::begin`], with what was recorded since.
+    pub(super) fn since_begin(&self) -> (Disk, Vec<Effect>) {
+        let base = self.world().base.clone();
+        (base, self.effects())
     }
 
     /// Makes the `n`-th effect (from 0, counted from [`FaultHost::begin`]) fail.
@@ -253,6 +279,14 @@ impl FaultHost {
         self
     }
 
+    /// Makes this the same machine after a restart.
+    #[must_use]
+    pub fn with_boot(mut self, boot_id: &str) -> Self {
+        self.system.boot_id = Some(boot_id.to_owned());
+        self.system.boot_time_ms = Some(self.now_ms());
+        self
+    }
+
     /// Sets the clock.
     pub fn set_now_ms(&self, now_ms: i64) {
         self.world().now_ms = now_ms;
@@ -261,6 +295,7 @@ impl FaultHost {
 
 const ENOSPC: i32 = 28;
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -286,6 +321,9 @@ impl World {
     fn count(&mut self) -> io::Result<()> {
         let n = self.calls;
         self.calls += 1;
+        if self.dead_from.is_some_and(|from| n >= from) {
+            return Err(errno(EIO));
+        }
         match self.failures.get(&n) {
             Some(Injected::Errno(number)) => Err(errno(*number)),
             _ => Ok(()),

@@ -31,7 +31,7 @@ mod process;
 pub use disk::{Effect, NodeId};
 pub use explore::{
     Crash, Exploration, Model, Sabotage, explore, explore_sabotaged,
-    explore_sabotaged_without_journal,
+    explore_sabotaged_without_journal, power_cut,
 };
 pub use host::{FaultHost, Injected};
 pub use process::{Nap, Script, Watched};
