@@ -5,7 +5,8 @@
 //! [`program`] asks cargo to build this one, with the features of the whole workspace: after
 //! `cargo test --workspace` nothing is left to build and the answer comes at once. [`power_cut`] does the
 //! same for the rig of the power cuts, [`start_runner`] for a runner that only begins, [`step_runner`] for
-//! one of plain commands, and [`launch_run`] for a launcher. [`main`] is what these programs have in common.
+//! one of plain commands, [`launch_run`] for a launcher, and [`race_run`] for a run of a race. [`main`] is what
+//! these programs have in common.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -150,6 +151,14 @@ pub fn step_runner() -> PathBuf {
 /// When it cannot be built.
 pub fn launch_run() -> PathBuf {
     built("launch-run")
+}
+
+/// Where the run of a race is, built if it has to be.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn race_run() -> PathBuf {
+    built("race-run")
 }
 
 /// Where a program of this crate is. Built once in a process, and one after the other: cargo would wait for

@@ -271,7 +271,7 @@ fn a_process_whose_main_thread_has_ended_is_alive() {
 }
 
 /// Runs one test of this binary again inside a new pid namespace.
-fn again_in_a_namespace(test: &str) -> Option<program::Outcome> {
+pub(crate) fn again_in_a_namespace(test: &str) -> Option<program::Outcome> {
     let itself = std::env::current_exe().expect("a test knows its binary");
     let args = ["-p", "-f", "--mount-proc"];
     let mut command = Command::new("unshare");
@@ -287,7 +287,7 @@ fn again_in_a_namespace(test: &str) -> Option<program::Outcome> {
 }
 
 /// Set for a test that runs inside a namespace: the pid namespace outside.
-const INSIDE: &str = "RUNSTORE_TEST_OUTER_NAMESPACE";
+pub(crate) const INSIDE: &str = "RUNSTORE_TEST_OUTER_NAMESPACE";
 
 #[test]
 fn a_forced_reuse_of_a_pid_is_seen_inside_a_pid_namespace() {
@@ -321,7 +321,7 @@ fn inside_a_namespace(outer: &str) {
 }
 
 /// Ends a process and starts another that gets its pid: the new one, and the identity of the old.
-fn force_reuse() -> (Live, Identity) {
+pub(crate) fn force_reuse() -> (Live, Identity) {
     for _ in 0..100 {
         let mut victim = Live::start();
         let (pid, was) = (victim.pid(), identity(victim.pid()));

@@ -35,6 +35,7 @@ mod permissions;
 mod place;
 mod prune;
 mod race;
+mod race_recover;
 mod read_only;
 mod readme;
 mod recover;
