@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use runstore::protocol::segment::sha256_hex;
 use serde_json::Value;
 
-use super::{Fate, Loops, Place, Story, Told};
+use super::loops::Loops;
+use super::{Fate, Place, Story, Told};
 
 /// What was counted.
 #[derive(Default)]
@@ -30,6 +31,9 @@ pub(super) struct Counts {
     pub(super) with_a_clock_that_is_off: usize,
     pub(super) slots_left: usize,
     pub(super) applies: usize,
+    pub(super) sweeps: usize,
+    pub(super) runs_seen: u64,
+    pub(super) runs_read: u64,
     pub(super) contended: usize,
     pub(super) actions_here: usize,
     pub(super) actions_in_another_namespace: usize,
@@ -54,11 +58,13 @@ impl fmt::Display for Counts {
             ),
             ("slots left", self.slots_left),
             ("recoveries", self.applies),
+            ("passes of sweepers", self.sweeps),
             ("  that found another at work, beside", self.contended),
             ("actions", self.actions_here),
             ("actions from another namespace", self.actions_in_another_namespace),
         ];
-        lines.iter().try_for_each(|(what, count)| writeln!(f, "{count:>8} {what}"))
+        lines.iter().try_for_each(|(what, count)| writeln!(f, "{count:>8} {what}"))?;
+        writeln!(f, "{:>8} runs read of {} in all passes", self.runs_read, self.runs_seen)
     }
 }
 
@@ -298,6 +304,9 @@ pub(super) fn judge(root: &Path, told: &BTreeMap<String, (Story, Told)>, loops: 
         started: told.len(),
         applies: loops.applies,
         contended: loops.contended,
+        sweeps: loops.sweeps,
+        runs_seen: loops.runs_seen,
+        runs_read: loops.runs_read,
         actions_here: loops.here.len(),
         actions_in_another_namespace: loops.inside.len(),
         ..Counts::default()

@@ -3,8 +3,8 @@
 //! Theory of operation. Every run is a process of its own (`race-run`), so pids and their ends are real. It is
 //! told beforehand how it ends and when, drawn from a seed, and tells through one pipe what it has written for
 //! certain. New ones are started whenever one has ended, so that as many live at any time as were asked for. Four
-//! loops of `recover --apply` work on the store meanwhile, three of them without any grace time, and a fifth in
-//! another pid namespace, where that is permitted. Some runs have a clock that is an hour off, some belong to
+//! recoverers work on the store meanwhile: two sweepers without any grace time, and two loops of `recover --apply`,
+//! one of them without; a fifth in another pid namespace, where that is permitted. Some runs have a clock that is an hour off, some belong to
 //! another pid namespace or to another host; nobody here may touch the last two.
 //!
 //! When the time is over, everything that lives is let end, the store is recovered until nothing is to be done,
@@ -14,23 +14,24 @@
 //! long as somebody likes. Spec: RS-REC-03 to RS-REC-05, RS-REC-13, RS-REC-20, RS-REC-21, RS-REC-23.
 
 mod judge;
+mod loops;
 mod places;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Condvar, Mutex};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use testkit::process::now_ms;
-use testkit::{Store, driver, program};
+use testkit::{Store, driver};
 
-use crate::ask::{binary, utf8};
+use self::loops::{Loops, Race, Turn, apply};
+use crate::ask::binary;
 
 /// No recovery of these stores takes longer, on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -171,95 +172,6 @@ enum News {
     Ended(String, ExitStatus),
 }
 
-/// One answer of `recover --apply`.
-struct Applied {
-    code: i32,
-    json: Value,
-    errors: String,
-}
-
-fn apply(mut command: Command, root: &Path, more: &[&str]) -> Applied {
-    command.args(["recover", utf8(root), "--apply", "--format", "json"]).args(more);
-    command.env("HOME", "/").env("NO_COLOR", "1");
-    let done = program::run(command, LIMIT, None).expect("the program can be started");
-    assert!(!done.late, "a recovery has an end");
-    let json = serde_json::from_slice(&done.stdout).unwrap_or(Value::Null);
-    Applied { code: done.code, json, errors: done.errors() }
-}
-
-/// What the loops have done.
-#[derive(Debug, Default)]
-struct Loops {
-    applies: usize,
-    contended: usize,
-    /// Actions of those here, and of the one in another namespace: kind and run.
-    here: Vec<(String, String)>,
-    inside: Vec<(String, String)>,
-    bad: Vec<String>,
-}
-
-/// Wakes whoever found the store held by another recoverer.
-#[derive(Default)]
-struct Turn(Mutex<usize>, Condvar);
-
-impl Turn {
-    fn over(&self) {
-        *self.0.lock().expect("nobody panics with it") += 1;
-        self.1.notify_all();
-    }
-
-    fn wait(&self) {
-        let seen = self.0.lock().expect("nobody panics with it");
-        let _ = self.1.wait_timeout(seen, Duration::from_millis(100));
-    }
-}
-
-struct Race<'a> {
-    root: &'a Path,
-    stop: AtomicBool,
-    turn: Turn,
-    loops: Mutex<Loops>,
-}
-
-impl Race<'_> {
-    /// Recovers again and again until the race is over.
-    fn recover_in_a_loop(&self, nested: bool, more: &[&str]) {
-        while !self.stop.load(Ordering::SeqCst) {
-            let program = binary();
-            let command = if nested { inside(&program) } else { Command::new(program) };
-            let applied = apply(command, self.root, more);
-            let mut loops = self.loops.lock().expect("nobody panics with it");
-            if applied.code == 7 {
-                loops.contended += 1;
-                drop(loops);
-                self.turn.wait();
-                continue;
-            }
-            loops.applies += 1;
-            loops.note(nested, &applied);
-            drop(loops);
-            self.turn.over();
-        }
-    }
-}
-
-impl Loops {
-    fn note(&mut self, nested: bool, applied: &Applied) {
-        // 5: whether the runs of others live cannot be told here.
-        let is_strange = !matches!(applied.code, 0 | 1 | 5)
-            || applied.json["stopped"].is_string()
-            || applied.json["problems"].as_array().is_some_and(|all| !all.is_empty());
-        if is_strange {
-            let Applied { code, json, errors } = applied;
-            self.bad.push(format!("a recovery ended with {code}: {json} {errors}"));
-        }
-        let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
-        let done = applied.json["done"].as_array().into_iter().flatten();
-        let done = done.map(|one| (text(one, "action"), text(one, "runId")));
-        if nested { self.inside.extend(done) } else { self.here.extend(done) }
-    }
-}
-
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
@@ -339,6 +251,8 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
     }
     let race =
         Race { root, stop: AtomicBool::default(), turn: Turn::default(), loops: Mutex::default() };
+    let policy = store.beside("home").join("policy.json");
+    std::fs::write(&policy, r#"{"version":1,"graceMs":0}"#).expect("ours");
     let told = std::thread::scope(|scope| {
         let (news, heard) = channel();
         let (life, alive) = std::io::pipe().expect("a pipe");
@@ -350,16 +264,13 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
             }
         });
         let race = &race;
-        let looping: Vec<_> =
-            [&["--grace-ms", "0"][..], &["--grace-ms", "0"], &["--grace-ms", "0"], &[]]
-                .into_iter()
-                .map(|more| scope.spawn(|| race.recover_in_a_loop(false, more)))
-                .chain(
-                    nests.then(|| {
-                        scope.spawn(|| race.recover_in_a_loop(true, &["--grace-ms", "0"]))
-                    }),
-                )
-                .collect();
+        let no_grace = &["--grace-ms", "0"][..];
+        let sweeping = [0, 1].map(|_| scope.spawn(|| race.sweep(&policy)));
+        let looping: Vec<_> = [(false, no_grace), (false, &[]), (true, no_grace)]
+            .into_iter()
+            .filter(|(nested, _)| nests || !nested)
+            .map(|(nested, more)| scope.spawn(move || race.recover_in_a_loop(nested, more)))
+            .collect();
         let (told, racer) = (BTreeMap::new(), racer.as_path());
         let mut starter = Starter { scope, root, racer, news, told, alive: 0, life, lines };
         starter.run(&heard, &mut Dice(seed), (runs, seconds, nests));
@@ -370,7 +281,7 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
         }
         race.stop.store(true, Ordering::SeqCst);
         race.turn.over();
-        for one in looping {
+        for one in looping.into_iter().chain(sweeping) {
             one.join().expect("a loop");
         }
         // The last writer of the lines is gone, so they end.
@@ -386,7 +297,12 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
         told
     });
     let mut loops = race.loops.into_inner().expect("nobody panicked with it");
+    let by_then = loops.here.len();
     at_rest(root, &mut loops);
+    // A sweeper passes over what has not changed, and no end of a process may hide there.
+    for missed in &loops.here[by_then..] {
+        loops.bad.push(format!("the sweepers missed {missed:?}"));
+    }
     judge::judge(root, &told, &loops)
 }
 
