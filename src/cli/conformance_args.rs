@@ -22,6 +22,10 @@ pub(crate) enum ConformanceVerb {
     Run(ConformanceRunArgs),
     /// Judge the suite: does it see each mistake that a runner can make?
     Prove(ConformanceProveArgs),
+    /// Show a report that was kept in JSON in another form.
+    Report(ConformanceReportArgs),
+    /// What differs between two reports that were kept in JSON.
+    Diff(ConformanceDiffArgs),
     /// A runner that makes one mistake; for the suite.
     #[command(hide = true)]
     Zoo(ConformanceZooArgs),
@@ -32,8 +36,10 @@ impl ConformanceArgs {
     pub(crate) fn format(&self) -> Format {
         let format = match &self.verb {
             ConformanceVerb::List(a) => a.format,
-            ConformanceVerb::Run(a) => a.format,
+            ConformanceVerb::Run(a) if a.format == RunFormat::Text => ReportFormat::Text,
+            ConformanceVerb::Run(_) | ConformanceVerb::Report(_) => ReportFormat::Json,
             ConformanceVerb::Prove(a) => a.format,
+            ConformanceVerb::Diff(a) => a.format,
             ConformanceVerb::Zoo(_) => ReportFormat::Text,
         };
         if format == ReportFormat::Text { Format::Text } else { Format::Json }
@@ -47,6 +53,23 @@ pub(crate) enum ReportFormat {
     Text,
     /// One JSON object.
     Json,
+}
+
+/// Forms of a report about an implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    /// For people.
+    Text,
+    /// One JSON object; the other forms can be made of it later.
+    Json,
+    /// JUnit XML.
+    Junit,
+    /// TAP version 14.
+    Tap,
+    /// One page that needs nothing else.
+    Html,
+    /// The level, as shields.io reads it.
+    Badge,
 }
 
 /// Which checks.
@@ -71,6 +94,28 @@ pub(crate) struct SelectArgs {
 pub(crate) struct ConformanceListArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
+    /// The form of the answer.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+}
+
+/// `runstore conformance report`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceReportArgs {
+    /// The report.
+    pub(crate) file: PathBuf,
+    /// The form of the answer.
+    #[arg(long, value_enum, default_value_t = RunFormat::Html)]
+    pub(crate) format: RunFormat,
+}
+
+/// `runstore conformance diff`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformanceDiffArgs {
+    /// The report from before.
+    pub(crate) old: PathBuf,
+    /// The report of now.
+    pub(crate) new: PathBuf,
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
@@ -106,8 +151,8 @@ pub(crate) struct ConformanceRunArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
     /// The form of the answer.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
-    pub(crate) format: ReportFormat,
+    #[arg(long, value_enum, default_value_t = RunFormat::Text)]
+    pub(crate) format: RunFormat,
     /// Play every scenario so often; verdicts that differ fail.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) repeat: u32,

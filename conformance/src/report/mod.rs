@@ -1,9 +1,16 @@
 //! What came of a suite, in the forms that people and programs read.
 //!
-//! Theory of operation. Every form is a pure function of an [`Outcome`], so all of them tell the same. Text from a
+//! Theory of operation. The report in JSON and the text are pure functions of an [`Outcome`], every other form one of the
+//! report, so all of them tell the same. Text from a
 //! subject is data: what is no plain character is escaped in each form by its own rules.
 
+mod html;
+mod machine;
+
 use serde_json::{Value, json};
+
+pub use html::html;
+pub use machine::{badge, diff, junit, tap};
 
 use crate::cases::{Grade, Scenario};
 use crate::clauses::{self, Clause};
@@ -112,44 +119,40 @@ pub fn json(outcome: &Outcome, scenarios: &[Scenario]) -> Value {
 
 /// For people: what is wrong first, then the count.
 pub fn text(outcome: &Outcome, scenarios: &[Scenario]) -> String {
-    let mut out = String::new();
-    let mut line = |text: String| {
-        out.push_str(&text);
-        out.push('\n');
-    };
-    line(format!("{}: {}", outcome.role, raw::brief(&outcome.command.join(" "), 200)));
-    line(format!("smoke: {}", outcome.smoke));
+    kept_text(&json(outcome, scenarios))
+}
+
+/// The same, of a report in JSON.
+pub fn kept_text(report: &Value) -> String {
+    let of = machine::text;
+    let words: Vec<_> = machine::list(report, "command").iter().filter_map(Value::as_str).collect();
+    let mut out = format!("{}: {}\n", of(report, "role"), raw::brief(&words.join(" "), 200));
+    out.push_str(&format!("smoke: {}\n", of(report, "smoke")));
+    let checks = machine::list(report, "checks");
     for verdict in [Verdict::Fail, Verdict::NonStrict, Verdict::Inconclusive, Verdict::Gap] {
-        for judged in outcome.judged.iter().filter(|judged| judged.verdict == verdict) {
-            let check = &judged.check;
-            line(String::new());
-            line(format!(
-                "{}  {}  {}  {}",
-                verdict.word(),
-                check.clause,
-                check.grade.word(),
-                check.id
-            ));
-            line(format!("  expected: {}", check.expect));
-            line(format!("  seen:     {}", raw::brief(&judged.seen, 400)));
+        for check in checks.iter().filter(|check| of(check, "verdict") == verdict.word()) {
+            let (clause, level, id) = (of(check, "clause"), of(check, "level"), of(check, "id"));
+            out.push_str(&format!("\n{}  {clause}  {level}  {id}\n", verdict.word()));
+            out.push_str(&format!("  expected: {}\n", of(check, "expected")));
+            out.push_str(&format!("  seen:     {}\n", raw::brief(of(check, "seen"), 400)));
         }
     }
-    line(String::new());
+    let summary = &report["summary"];
     let counts: Vec<_> = Verdict::ALL
         .into_iter()
-        .filter(|verdict| outcome.count(*verdict) > 0)
-        .map(|verdict| format!("{} {}", outcome.count(verdict), verdict.word()))
+        .map(|verdict| (summary["verdicts"][verdict.word()].as_u64().unwrap_or(0), verdict.word()))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    let seconds = outcome.took_ms.div_ceil(1000);
-    line(format!("{} checks: {} ({seconds} s)", outcome.judged.len(), counts.join(", ")));
-    let (must, with_check) = coverage(scenarios, &outcome.role);
-    line(format!(
-        "{with_check} of the {must} MUST clauses that bind a {} have a check",
-        outcome.role
+    let seconds = report["tookMs"].as_u64().unwrap_or(0).div_ceil(1000);
+    out.push_str(&format!("\n{} checks: {} ({seconds} s)\n", checks.len(), counts.join(", ")));
+    out.push_str(&format!(
+        "{} of the {} MUST clauses that bind a {} have a check\n",
+        summary["mustClausesWithCheck"],
+        summary["mustClauses"],
+        of(report, "role")
     ));
-    line(match reached(outcome) {
-        Some(grade) => format!("level reached: {}", grade.word()),
-        None => "level reached: none".into(),
-    });
+    let level = report["levelReached"].as_str().unwrap_or("none");
+    out.push_str(&format!("level reached: {level}\n"));
     out
 }

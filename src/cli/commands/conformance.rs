@@ -13,8 +13,9 @@ use conformance::{prove, report, zoo};
 use serde_json::{Value, json};
 
 use crate::cli::conformance_args::{
-    ConformanceArgs, ConformanceListArgs, ConformanceProveArgs, ConformanceRunArgs,
-    ConformanceVerb, ReportFormat, SelectArgs,
+    ConformanceArgs, ConformanceDiffArgs, ConformanceListArgs, ConformanceProveArgs,
+    ConformanceReportArgs, ConformanceRunArgs, ConformanceVerb, ReportFormat, RunFormat,
+    SelectArgs,
 };
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
@@ -29,6 +30,8 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
         ConformanceVerb::List(args) => list(args, output),
         ConformanceVerb::Run(args) => judge(args, output),
         ConformanceVerb::Prove(args) => prove(args, output),
+        ConformanceVerb::Report(args) => show_kept(args, output),
+        ConformanceVerb::Diff(args) => diff(args, output),
         ConformanceVerb::Zoo(args) => Ok(Code::of_runner(zoo::run(&args.fault, &args.config))),
     }
 }
@@ -147,8 +150,8 @@ fn judge(args: &ConformanceRunArgs, output: &mut Output) -> Result<Code, Failure
         writeln!(std::io::stderr().lock(), "the stores stay below {}", place.display())?;
     }
     match args.format {
-        ReportFormat::Json => super::write_json(output, &report::json(&outcome, &all))?,
-        ReportFormat::Text => tell(output, &report::text(&outcome, &all))?,
+        RunFormat::Text => tell(output, &report::text(&outcome, &all))?,
+        format => show(output, &report::json(&outcome, &all), format)?,
     }
     Ok(code(&outcome))
 }
@@ -192,6 +195,63 @@ fn tell(output: &mut Output, text: &str) -> Result<(), Failure> {
         writeln!(output.writer(), "{}", render::escape(line))?;
     }
     Ok(())
+}
+
+/// Writes a report in one of the forms that are made of its JSON.
+fn show(output: &mut Output, report: &Value, format: RunFormat) -> Result<(), Failure> {
+    let text = match format {
+        RunFormat::Junit => report::junit(report),
+        RunFormat::Tap => report::tap(report),
+        RunFormat::Html => report::html(report),
+        RunFormat::Badge => return super::write_json(output, &report::badge(report)),
+        RunFormat::Json => return super::write_json(output, report),
+        RunFormat::Text => report::kept_text(report),
+    };
+    Ok(output.writer().write_all(text.as_bytes())?)
+}
+
+/// Reads a report that was kept.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file that the user names, which belongs to no store"
+)]
+fn kept(path: &std::path::Path) -> Result<Value, Failure> {
+    let wrong = |why: String| {
+        Failure::user(Code::USAGE, format!("{} is no report", path.display()))
+            .because(why)
+            .hint("runstore conformance run --format json -- CMD writes one")
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
+    let report: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    match report.get("schema").and_then(Value::as_str) {
+        Some("runstore.conformance/1") => Ok(report),
+        _ => Err(wrong("its schema is not runstore.conformance/1".into())),
+    }
+}
+
+fn show_kept(args: &ConformanceReportArgs, output: &mut Output) -> Result<Code, Failure> {
+    show(output, &kept(&args.file)?, args.format)?;
+    Ok(Code::FINE)
+}
+
+/// 1 where a check fails that did not fail before.
+fn diff(args: &ConformanceDiffArgs, output: &mut Output) -> Result<Code, Failure> {
+    let (old, new) = (kept(&args.old)?, kept(&args.new)?);
+    let changes = report::diff(&old, &new);
+    let worse = changes.iter().any(|(_, _, now)| *now == "fail");
+    if args.format == ReportFormat::Json {
+        let list = changes.iter().map(|(id, old, new)| json!({"id": id, "old": old, "new": new}));
+        let list: Vec<Value> = list.collect();
+        super::write_json(
+            output,
+            &json!({"schema": "runstore.conformance.diff/1", "changes": list}),
+        )?;
+    } else {
+        let lines = changes.iter().map(|(id, old, new)| format!("{id}: {old} -> {new}\n"));
+        let lines: String = lines.collect();
+        tell(output, if lines.is_empty() { "nothing differs" } else { &lines })?;
+    }
+    Ok(if worse { Code::ATTENTION } else { Code::FINE })
 }
 
 fn code(outcome: &Outcome) -> Code {

@@ -7,6 +7,7 @@
 mod hostile;
 mod minimal;
 mod proving;
+mod reports;
 
 use std::path::Path;
 use std::time::Duration;
