@@ -8,6 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use runstore::protocol::observer_record::ObserverRecord;
+use runstore::protocol::process::{ProcessRecord, RecordedIdentity};
 use runstore::protocol::segment::sha256_hex;
 use serde_json::{Value, json};
 use testkit::process::{Live, now_ms};
@@ -469,4 +471,47 @@ fn a_store_that_others_can_change_is_not_repaired() {
     assert_eq!(refused.code, 8, "{}", refused.errors());
     assert_eq!(status(&store, "lost")["state"], "running");
     assert!(!Path::new(store.root()).join(".runstore").exists(), "nothing was written");
+}
+
+#[test]
+fn a_conflict_and_a_start_that_is_stuck_are_told_and_left() {
+    let store = Store::new();
+    let at = now_ms() - 120_000;
+    let run = store.run("two-ends");
+    run.status(&with(records::complete("two-ends", at), "processTerminal", Value::Null));
+    let failed = with(records::result("two-ends", at), "success", false);
+    store.result("two-ends", &with(failed, "state", "failed"));
+    store.run("stuck").startup(&json!({"state": "ready", "token": "t", "pid": NOBODY}));
+    let before = state(&store);
+    let plan = recover(&store, &[]);
+    assert_eq!(actions(&plan), [], "{:#}", plan.json);
+    assert!(refusal(&plan, "two-ends").contains("says"), "both accounts are told: {plan:?}");
+    assert!(refusal(&plan, "stuck").contains("no status"), "{plan:?}");
+    assert_eq!(recover(&store, &["--apply"]).code, 1);
+    assert_same(&state(&store), &before, "an apply leaves them as well");
+}
+
+#[test]
+fn an_observer_that_lives_tells_first() {
+    let store = Store::new();
+    let observer = Live::start();
+    let run = orphan(&store, "seen");
+    let process = testkit::process::identity(observer.pid());
+    let record = ObserverRecord {
+        run_id: "seen".to_owned(),
+        instance_id: records::INSTANCE.to_owned(),
+        process: ProcessRecord {
+            pid: i64::from(observer.pid()),
+            identity: RecordedIdentity { start_identity: process.start, ..Default::default() },
+            ..ProcessRecord::default()
+        },
+        since_ms: now_ms(),
+    };
+    run.file(".runstore-observer.json", record.text());
+    let plan = recover(&store, &[]);
+    assert_eq!(actions(&plan), [], "{:#}", plan.json);
+    assert!(refusal(&plan, "seen").contains("quiet for 60000 ms"), "{plan:?}");
+    drop(observer);
+    let plan = recover(&store, &[]);
+    assert_eq!(actions(&plan), [("seen".to_owned(), "close-as-failed".to_owned())]);
 }
