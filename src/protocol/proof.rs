@@ -298,7 +298,7 @@ impl Proof {
     /// Whether a repairer put this proof into a status. The word that no observer is left does not say so
     /// by itself: a witness says it of a runner that it knows. Facts.
     /// Spec: RS-PROOF-16.
-    pub(super) fn is_of_a_repairer(&self) -> bool {
+    pub fn is_of_a_repairer(&self) -> bool {
         self.instance_id == OBSERVER_UNAVAILABLE
             || self.reason == Some(Open::Known(ProofReason::StaleRepair))
     }

@@ -3,8 +3,9 @@
 //! Ordered steps of [`apply`]:
 //! 1. open the root, and refuse one that others control or that is another user's;
 //! 2. lock `.runstore/recovery.lock`; who finds it locked goes away;
-//! 3. finish what an earlier apply had begun: its unfinished replacements go, and changes that were not made are
-//!    made. Where somebody else has been since, what was made stands, and the run is planned for afresh;
+//! 3. finish what an earlier apply had begun: an unfinished replacement that passes for an end of the run goes,
+//!    and changes that were not made are made. Where somebody else has been since, what was made stands, and the
+//!    run is planned for afresh;
 //! 4. read the store and make a plan, or take the one that was saved;
 //! 5. for each action: look at its run again, with the process; go on only if the same action follows from
 //!    what is there now, and everything that it relies on is as it was;

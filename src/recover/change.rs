@@ -27,7 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::error::with_causes;
 use crate::protocol::lease::LeaseOwner;
+use crate::protocol::proof::Proof;
 use crate::protocol::slot::SlotOwner;
+use crate::protocol::state::RunState;
+use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
 use crate::protocol::{Document, layout, limits};
 use crate::store::atomic::{self, Durability, Options, Target};
@@ -204,6 +207,17 @@ impl Change {
         later.iter().any(|(other, stand)| {
             *stand == Stand::After && matches!(other, Self::Move { path: from, .. } if from == path)
         })
+    }
+
+    /// Whether it ends a run with a text that is not marked as a repair.
+    fn passes_for_an_end(&self) -> bool {
+        let Self::Write { path, before: Some(before), after } = self else { return false };
+        let read = |text| Document::parse(text).map(|doc| StatusView::read(&doc)).ok();
+        let state = |status: &StatusView| status.known_state().is_some_and(RunState::is_active);
+        let is_status = path.rsplit('/').next() == Some(layout::STATUS);
+        is_status
+            && read(&before.text).is_some_and(|before| state(&before))
+            && read(after).is_some_and(|after| !state(&after) && !is_repaired(&after))
     }
 
     /// The path that it begins at.
@@ -383,9 +397,11 @@ fn moved<H: Host>(
     })
 }
 
-/// Removes the unfinished replacements that whoever was to make these changes left when it died. Nothing is lost
-/// with them: their text stands in the change. Left behind they would pass for an end that the run itself was
-/// about to tell, and keep it from being closed. The caller holds the recovery lock, so nobody is making them.
+/// Removes the unfinished replacements that whoever was to end a run left when it died. Nothing is lost with them:
+/// their text stands in the change. Left behind they would pass for an end that the run itself was about to tell,
+/// and keep it from being closed. One that is marked as a repair passes for nothing and stays, because to remove
+/// it is a change of the run, which then has not been quiet. The caller holds the recovery lock, so nobody is
+/// making them.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -395,7 +411,7 @@ pub(super) fn drop_unfinished<H: WriteHost>(
     root: &H::Dir,
     changes: &[Change],
 ) -> Result<(), ChangeError> {
-    for change in changes {
+    for change in changes.iter().filter(|change| change.passes_for_an_end()) {
         let Change::Write { path, after, .. } = change else { continue };
         let dropped = at(host, root, path, |dir, name| {
             let mut temps = Vec::new();
@@ -415,6 +431,11 @@ pub(super) fn drop_unfinished<H: WriteHost>(
         dropped.transpose().map_err(|e: io::Error| ChangeError::system(path, &e))?;
     }
     Ok(())
+}
+
+/// Whether a status carries the mark of a repair.
+pub(super) fn is_repaired(status: &StatusView) -> bool {
+    status.valid_overlay().is_some_and(Proof::is_of_a_repairer)
 }
 
 /// Every change with how it stands, before all that come ahead of it were made: a name that one of them moves

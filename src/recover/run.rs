@@ -178,7 +178,9 @@ impl<H: Host> RunDesk<'_, '_, H> {
             let host = self.store.host();
             let text = draft::text(host, &self.around.root, &path).ok()??.text;
             let view = StatusView::read(&Document::parse(&text).ok()?);
-            let ends = view.known_state().is_some_and(RunState::is_terminal);
+            // A repair that was cut off tells nothing of the run.
+            let ends = view.known_state().is_some_and(RunState::is_terminal)
+                && !change::is_repaired(&view);
             (is_status && ends && view.run_id.as_deref() == Some(&e.run_id)).then(|| name.clone())
         })
     }
