@@ -84,7 +84,8 @@ pub struct Scenario {
 }
 
 /// The words that a script may say.
-pub const STEPS: [&str; 12] = [
+pub const STEPS: [&str; 13] = [
+    "ask",
     "start",
     "say",
     "plant",

@@ -127,9 +127,12 @@ impl Cell {
     }
 
     fn lay_down(&mut self, scenario: &Scenario) -> io::Result<()> {
+        let is_bare = scenario.store.get("variant").and_then(Value::as_str) == Some("bare");
         let run = self.name("run").to_owned();
         for dir in ["async-subagent-runs/.active-runs", "async-subagent-results", &run] {
-            make_dir(&self.path(dir))?;
+            if !(is_bare && dir == run) {
+                make_dir(&self.path(dir))?;
+            }
         }
         let store = numbers(&fill_value(&self.names, &scenario.store));
         let list = |key: &str| store.get(key).and_then(Value::as_array).cloned();
@@ -146,7 +149,7 @@ impl Cell {
             let line = json!({"type": "runstore.session", "version": 1, "runId": self.name("source"), "ts": raw::now_ms(), "cwd": self.name("work"), "steps": self.config["steps"]});
             self.put("session.jsonl", format!("{line}\n").as_bytes(), 0o600)?;
         }
-        if store.get("session") != Some(&Value::Null) {
+        if store.get("session") != Some(&Value::Null) && !is_bare {
             self.slot()?;
         }
         for what in list("plant").unwrap_or_default() {
@@ -249,8 +252,12 @@ impl Drop for Cell {
     }
 }
 
-/// The bytes that a scenario has for a file: `json`, else `text`.
+/// The bytes that a scenario has for a file: `json`, `hex`, else `text`.
 pub(crate) fn bytes_of(what: &Value) -> Vec<u8> {
+    if let Some(hex) = what.get("hex").and_then(Value::as_str) {
+        let pair = |at: usize| u8::from_str_radix(hex.get(at..at + 2).unwrap_or("00"), 16);
+        return (0..hex.len()).step_by(2).filter_map(|at| pair(at).ok()).collect();
+    }
     match what.get("json") {
         Some(value) => raw::pretty(value),
         None => what.get("text").and_then(Value::as_str).unwrap_or_default().as_bytes().to_vec(),

@@ -118,6 +118,8 @@ pub struct Evidence {
     pub trees: BTreeMap<String, Tree>,
     /// How the subject ended.
     pub ended: Option<Ended>,
+    /// What it answered, where it was asked something: the JSON of its standard output.
+    pub answer: Option<Value>,
     /// What it said, cut.
     pub stdout: String,
     /// What it said, cut.

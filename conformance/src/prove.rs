@@ -1,7 +1,7 @@
-//! The proof of the suite: runners with one mistake each, and the checks that saw it.
+//! The proof of the suite: implementations with one mistake each, and the checks that saw it.
 //!
-//! Theory of operation. The faulty runner of [`crate::zoo`] is judged once without a mistake by every scenario; it has to
-//! pass, or nothing that follows means anything. Then each mistake is made in the scenario in which it shows. It is
+//! Theory of operation. Runner and reader of [`crate::zoo`] are judged once without a mistake by every scenario; they have
+//! to pass, or nothing that follows means anything. Then each mistake is made in the scenario in which it shows. It is
 //! *killed* if a check of the clause that it breaks does not pass; what else did not pass is told beside it. A mistake
 //! that no check of its clause sees has *survived*: a hole in the suite.
 
@@ -49,8 +49,8 @@ pub struct Row {
 /// What came of it.
 #[derive(Debug)]
 pub struct Proof {
-    /// The runner without a mistake.
-    pub baseline: Outcome,
+    /// The implementations without a mistake, one for each role.
+    pub baselines: Vec<Outcome>,
     /// Every mistake.
     pub rows: Vec<Row>,
     /// How long all of it took, in milliseconds.
@@ -63,9 +63,13 @@ impl Proof {
         self.rows.iter().filter(|row| row.killers.is_empty())
     }
 
-    /// Checks that the runner without a mistake did not pass.
+    /// Checks that implementations without a mistake did not pass.
     pub fn false_alarms(&self) -> Vec<&suite::Judged> {
-        self.baseline.judged.iter().filter(|judged| judged.verdict != Verdict::Pass).collect()
+        self.baselines
+            .iter()
+            .flat_map(|outcome| &outcome.judged)
+            .filter(|judged| judged.verdict != Verdict::Pass)
+            .collect()
     }
 
     /// MUST clauses of the registry, and those of them without a mistake that was killed and without a waiver.
@@ -91,12 +95,12 @@ pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
     let is_wanted = |fault: &Fault| {
         request.faults.is_empty() || request.faults.iter().any(|name| name == fault.name)
     };
-    let faults: Vec<Fault> = FAULTS.into_iter().filter(is_wanted).collect();
+    let faults: Vec<Fault> = FAULTS.iter().copied().filter(is_wanted).collect();
     if faults.is_empty() {
         return Err(Refused::NothingSelected);
     }
-    let wanted = Wanted {
-        role: "runner".into(),
+    let wanted = |role: &str| Wanted {
+        role: role.to_owned(),
         level: Grade::L3,
         clauses: Vec::new(),
         scenarios: Vec::new(),
@@ -107,27 +111,36 @@ pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
         gaps: Vec::new(),
         scratch: request.scratch.clone(),
     };
-    // Both mostly wait, so they wait together.
-    let (baseline, rows) = std::thread::scope(|scope| {
-        let baseline = scope.spawn(|| suite::run(all, &wanted, &template(request, ""), &|_, _| {}));
+    let roles: BTreeSet<&str> = faults.iter().map(|fault| fault.role).collect();
+    let baseline =
+        |role: &str| suite::run(all, &wanted(role), &template(request, role, ""), &|_, _| {});
+    // All of it mostly waits, so it waits together.
+    let (baselines, rows) = std::thread::scope(|scope| {
+        let baseline = &baseline;
+        let running: Vec<_> =
+            roles.iter().map(|role| scope.spawn(move || baseline(role))).collect();
         let rows = judge_all(all, request, &faults);
-        let broken = || Err(Refused::Adapter("the runner without a mistake was not judged".into()));
-        (baseline.join().unwrap_or_else(|_| broken()), rows)
+        let broken = || Err(Refused::Adapter("nothing was judged without a mistake".into()));
+        let ended = running.into_iter().map(|one| one.join().unwrap_or_else(|_| broken()));
+        (ended.collect::<Result<Vec<_>, _>>(), rows)
     });
-    let baseline = baseline?;
+    let baselines = baselines?;
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Proof { baseline, rows, took_ms })
+    Ok(Proof { baselines, rows, took_ms })
 }
 
-fn template(request: &Request, fault: &str) -> Template {
+fn template(request: &Request, role: &str, fault: &str) -> Template {
     let mut words = request.zoo.clone();
-    words.extend(["--fault".to_owned(), fault.to_owned(), "{config}".to_owned()]);
+    let place = if role == "runner" { "{config}" } else { "{root}" };
+    words.extend(["--role", role, "--fault", fault, place].map(str::to_owned));
     Template(words)
 }
 
 fn judge_all(all: &[Scenario], request: &Request, faults: &[Fault]) -> Vec<Row> {
     let limit = |fault: &Fault| {
-        all.iter().find(|s| s.id == fault.scenario).map_or(0, |scenario| scenario.limit_ms)
+        all.iter()
+            .find(|s| s.role == fault.role && s.id == fault.scenario)
+            .map_or(0, |scenario| scenario.limit_ms)
     };
     // The longest first, so that none of them is alone at the end.
     let mut order: Vec<usize> = (0..faults.len()).collect();
@@ -150,13 +163,13 @@ fn judge_all(all: &[Scenario], request: &Request, faults: &[Fault]) -> Vec<Row> 
 
 fn one(all: &[Scenario], request: &Request, fault: Fault) -> Row {
     let mut row = Row { fault, killers: Vec::new(), also: BTreeSet::new(), broken: None };
-    let Some(scenario) = all.iter().find(|scenario| scenario.id == fault.scenario) else {
+    let Some(scenario) = all.iter().find(|s| s.role == fault.role && s.id == fault.scenario) else {
         row.broken = Some("there is no such scenario".into());
         return row;
     };
-    let name = format!("runstore-conformance-{}-{}", std::process::id(), fault.name);
+    let name = format!("runstore-conformance-{}-{}-{}", std::process::id(), fault.role, fault.name);
     let base = request.scratch.join(name);
-    let seen = play(scenario, &template(request, fault.name), &base, "prove", false);
+    let seen = play(scenario, &template(request, fault.role, fault.name), &base, "prove", false);
     let _ = std::fs::remove_dir_all(&base);
     row.broken.clone_from(&seen.broken);
     for check in &scenario.checks {
@@ -178,8 +191,8 @@ pub fn json(proof: &Proof) -> Value {
         .rows
         .iter()
         .map(|row| {
-            let Fault { name, clause, scenario, about } = row.fault;
-            json!({"mutant": name, "clause": clause, "scenario": scenario, "about": about,
+            let Fault { role, name, clause, scenario, about } = row.fault;
+            json!({"mutant": name, "role": role, "clause": clause, "scenario": scenario, "about": about,
                 "killedBy": row.killers, "also": row.also, "survived": row.killers.is_empty(), "broken": row.broken})
         })
         .collect();
@@ -201,9 +214,9 @@ pub fn json(proof: &Proof) -> Value {
 pub fn text(proof: &Proof) -> String {
     let mut out = String::new();
     for row in &proof.rows {
-        let Fault { name, clause, about, .. } = row.fault;
+        let Fault { role, name, clause, about, .. } = row.fault;
         let word = if row.killers.is_empty() { "SURVIVED" } else { "killed" };
-        out.push_str(&format!("{word:<8} {clause:<13} {name}: {about}\n"));
+        out.push_str(&format!("{word:<8} {clause:<13} {role} {name}: {about}\n"));
         for killer in &row.killers {
             out.push_str(&format!("           by {killer}\n"));
         }

@@ -85,6 +85,7 @@ impl Player<'_> {
         let ms = step.get("ms").and_then(Value::as_u64);
         match text("do").unwrap_or_default() {
             "start" => self.start(&step, scenario),
+            "ask" => return self.ask(ms),
             "say" => {
                 self.seen.said.insert(path.clone());
                 let done = self.cell.put(&path, &bytes_of(&step), 0o600);
@@ -206,6 +207,23 @@ impl Player<'_> {
         self.recorder.mark("launched");
     }
 
+    /// Asks a reader about the store; its answer is what it says until it has ended.
+    fn ask(&mut self, ms: Option<u64>) -> Result<(), String> {
+        let command = self.template.for_store(&self.cell.root, crate::raw::now_ms());
+        self.recorder.mark("start");
+        match Subject::start(&command, &self.token, &[]) {
+            Ok(child) => self.child = Some(child),
+            Err(e) => {
+                self.seen.broken = Some(e);
+                return Ok(());
+            }
+        }
+        let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
+        let ended = self.child.as_mut().is_none_or(|child| child.wait(limit));
+        self.recorder.mark("exit");
+        if ended { Ok(()) } else { Err(format!("no answer came within {} ms", limit.as_millis())) }
+    }
+
     /// Waits for something, also a moment longer than the subject lives.
     fn wait(
         &mut self,
@@ -242,6 +260,7 @@ impl Player<'_> {
                     child.left().into_iter().map(|(pid, what)| format!("{pid} {what}")).collect();
             }
             (self.seen.ended, self.seen.stdout, self.seen.stderr) = child.finish();
+            self.seen.answer = serde_json::from_str(&self.seen.stdout).ok();
         }
         self.recorder.mark("over");
         let (mut trace, is_ordered) = self.recorder.finish();

@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal};
 use crate::evidence::Ended;
 
 /// What is kept of each output.
-const KEEP_BYTES: usize = 64 * 1024;
+const KEEP_BYTES: usize = 4 << 20;
 /// A subject that says more is ended.
 pub const FLOOD_BYTES: u64 = 64 << 20;
 /// Variable in the environment of every process of a subject.
@@ -42,6 +42,18 @@ impl Template {
         let mut out: Vec<String> =
             self.0.iter().map(|arg| arg.replace("{config}", &path)).collect();
         if !self.0.iter().any(|arg| arg.contains("{config}")) {
+            out.push(path.into_owned());
+        }
+        out
+    }
+
+    /// The command for one question about a store: `{root}` and `{now}` are replaced, and without `{root}` the path is
+    /// appended.
+    pub fn for_store(&self, root: &Path, now_ms: i64) -> Vec<String> {
+        let (path, now) = (root.to_string_lossy(), now_ms.to_string());
+        let fill = |arg: &String| arg.replace("{root}", &path).replace("{now}", &now);
+        let mut out: Vec<String> = self.0.iter().map(fill).collect();
+        if !self.0.iter().any(|arg| arg.contains("{root}")) {
             out.push(path.into_owned());
         }
         out

@@ -19,8 +19,10 @@ use crate::judge::{Found, judge};
 use crate::script::play;
 use crate::subject::Template;
 
-/// The scenario that is played first.
-pub const SMOKE: &str = "fresh-complete";
+/// The scenario of a role that is played first.
+fn smoke_of(role: &str) -> &'static str {
+    if role == "runner" { "fresh-complete" } else { "smoke" }
+}
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -201,7 +203,8 @@ pub fn run(
         return Err(Refused::NothingSelected);
     }
     let scratch = Scratch::make(wanted)?;
-    let smoke_case = all.iter().find(|s| s.role == wanted.role && s.id == SMOKE);
+    let smoke_id = smoke_of(&wanted.role);
+    let smoke_case = all.iter().find(|s| s.role == wanted.role && s.id == smoke_id);
     let (smoke, skills, first) = match smoke_case {
         Some(case) => smoke(case, subject, &scratch, wanted)?,
         None => ("there is no smoke scenario for this role".to_owned(), Vec::new(), None),
@@ -211,14 +214,14 @@ pub fn run(
     for round in 0..wanted.repeat.max(1) {
         let mut cases: Vec<_> = selected.iter().filter(|case| asked(case)).collect();
         // The evidence of the smoke scenario counts as its first time.
-        cases.retain(|case| round > 0 || first.is_none() || case.id != SMOKE);
+        cases.retain(|case| round > 0 || first.is_none() || case.id != smoke_id);
         cases.sort_by_key(|case| std::cmp::Reverse(case.limit_ms));
         for (id, seen) in side_by_side(&cases, subject, &scratch, wanted, round, told) {
             played.entry(id).or_insert_with(Vec::new).push(seen);
         }
     }
     if let Some(first) = first {
-        played.entry(SMOKE.to_owned()).or_insert_with(Vec::new).insert(0, first);
+        played.entry(smoke_id.to_owned()).or_insert_with(Vec::new).insert(0, first);
     }
     let mut judged = Vec::new();
     for scenario in &selected {
@@ -286,6 +289,16 @@ fn smoke(
     let seen = play(case, subject, &scratch.path.join("smoke"), &seed, wanted.keep);
     if let Some(why) = &seen.broken {
         return Err(Refused::Adapter(why.clone()));
+    }
+    if wanted.role == "reader" {
+        let runs = seen.answer.as_ref().and_then(|answer| answer.get("runs"));
+        if !runs.is_some_and(serde_json::Value::is_array) {
+            let said = crate::raw::brief(&format!("{}{}", seen.stdout, seen.stderr), 200);
+            return Err(Refused::Adapter(format!(
+                "it gave no JSON object with `runs`, but `{said}`"
+            )));
+        }
+        return Ok(("the subject answered in JSON".into(), Vec::new(), Some(seen)));
     }
     let mut skills = Vec::new();
     if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {

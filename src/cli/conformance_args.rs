@@ -26,7 +26,7 @@ pub(crate) enum ConformanceVerb {
     Report(ConformanceReportArgs),
     /// What differs between two reports that were kept in JSON.
     Diff(ConformanceDiffArgs),
-    /// A runner that makes one mistake; for the suite.
+    /// An implementation that makes one mistake; for the suite.
     #[command(hide = true)]
     Zoo(ConformanceZooArgs),
 }
@@ -141,8 +141,11 @@ pub(crate) struct ConformanceZooArgs {
     /// The mistake; none if it is empty.
     #[arg(long, default_value = "")]
     pub(crate) fault: String,
-    /// The runner configuration.
-    pub(crate) config: PathBuf,
+    /// What it is: a runner, or a reader.
+    #[arg(long, default_value = "runner")]
+    pub(crate) role: String,
+    /// The runner configuration, or the store.
+    pub(crate) path: PathBuf,
 }
 
 /// `runstore conformance run`.

@@ -27,9 +27,10 @@ pub enum Found {
 }
 
 /// The judges that a check may name.
-pub const JUDGES: [&str; 24] = [
+pub const JUDGES: [&str; 26] = [
     "absent",
     "after-torn",
+    "answer",
     "candidate",
     "event",
     "exits",
@@ -52,6 +53,7 @@ pub const JUDGES: [&str; 24] = [
     "stamped",
     "states",
     "took",
+    "untouched",
 ];
 
 type Judge = fn(&Evidence, &Value) -> Found;
@@ -60,6 +62,7 @@ fn judge_of(name: &str) -> Option<Judge> {
     Some(match name {
         "absent" => ends::absent,
         "after-torn" => records::after_torn,
+        "answer" => records::answer,
         "candidate" => records::candidate,
         "event" => records::event,
         "exits" => ends::exits,
@@ -82,6 +85,7 @@ fn judge_of(name: &str) -> Option<Judge> {
         "stamped" => records::stamped,
         "states" => trace::states,
         "took" => ends::took,
+        "untouched" => trace::untouched,
         _ => return None,
     })
 }

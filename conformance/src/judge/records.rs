@@ -323,6 +323,36 @@ pub(super) fn index(seen: &Evidence, args: &Value) -> Found {
     }
 }
 
+/// What a reader answered about one run (`run`): members (`want`), how many reports it gets (`count`), or that it gets
+/// none (`absent`).
+pub(super) fn answer(seen: &Evidence, args: &Value) -> Found {
+    let Some(answer) = &seen.answer else {
+        return Found::Bad(format!("the answer was no JSON: `{}`", raw::brief(&seen.stdout, 80)));
+    };
+    let run = text(args, "run").unwrap_or_default();
+    let runs = answer.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let is_it = |report: &&Value| report.get("runId").and_then(Value::as_str) == Some(run);
+    let reports: Vec<_> = runs.iter().filter(is_it).collect();
+    if args.get("absent") == Some(&Value::Bool(true)) {
+        return match reports.first() {
+            None => Found::Good(format!("there is no report of {run}")),
+            Some(_) => Found::Bad(format!("there is a report of {run}")),
+        };
+    }
+    let wanted = args.get("count").and_then(Value::as_u64);
+    if let Some(n) = wanted.filter(|n| *n != reports.len() as u64) {
+        return Found::Bad(format!("there are {} reports of {run} instead of {n}", reports.len()));
+    }
+    let Some(report) = reports.first() else {
+        return Found::Bad(format!("there is no report of {run}"));
+    };
+    let nothing = Value::Null;
+    match value::hold(report, args.get("want").unwrap_or(&nothing)) {
+        Ok(()) => Found::Good(format!("the report of {run} says so")),
+        Err(why) => Found::Bad(format!("in the report of {run} {why}")),
+    }
+}
+
 fn log<'e>(seen: &'e Evidence, args: &Value) -> Result<&'e str, Found> {
     let path = text(args, "path").unwrap_or_default();
     let tree = seen.trees.get("end").ok_or_else(|| not_reached(seen, "end"))?;

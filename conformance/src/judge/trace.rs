@@ -231,6 +231,28 @@ pub(super) fn outside(seen: &Evidence, args: &Value) -> Found {
     }
 }
 
+/// Nothing in the store was changed: no event, and the same picture before and after.
+pub(super) fn untouched(seen: &Evidence, _args: &Value) -> Found {
+    let (Some(before), Some(after)) = (seen.trees.get("start"), seen.trees.get("end")) else {
+        return not_reached(seen, "end");
+    };
+    let is_change = |event: &&Event| !matches!(event.op, Op::Mark | Op::Found) && !event.by_suite;
+    if let Some(event) = seen.trace.iter().find(is_change) {
+        return Found::Bad(format!("{} was {}", event.path, event.op.word()));
+    }
+    let shown = |tree: &crate::evidence::Tree| {
+        let entries = tree.iter().map(|(path, entry)| {
+            (path.clone(), entry.kind, entry.mode, entry.size, entry.text.clone())
+        });
+        entries.collect::<Vec<_>>()
+    };
+    if shown(before) == shown(after) {
+        Found::Good("nothing was changed".into())
+    } else {
+        Found::Bad("the store is not what it was".into())
+    }
+}
+
 /// Every text of the status is whole and has a known word, and no transition leads out of an end.
 pub(super) fn states(seen: &Evidence, args: &Value) -> Found {
     let path = text(args, "path").unwrap_or_default();

@@ -22,7 +22,7 @@ use crate::cli::output::{Failure, Output};
 use crate::cli::render;
 
 /// Roles that have checks.
-const ROLES: [&str; 1] = ["runner"];
+const ROLES: [&str; 2] = ["runner", "reader"];
 
 /// Answers.
 pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, Failure> {
@@ -32,7 +32,11 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
         ConformanceVerb::Prove(args) => prove(args, output),
         ConformanceVerb::Report(args) => show_kept(args, output),
         ConformanceVerb::Diff(args) => diff(args, output),
-        ConformanceVerb::Zoo(args) => Ok(Code::of_runner(zoo::run(&args.fault, &args.config))),
+        ConformanceVerb::Zoo(args) if args.role == "reader" => {
+            super::write_json(output, &zoo::read(&args.fault, &args.path))?;
+            Ok(Code::FINE)
+        }
+        ConformanceVerb::Zoo(args) => Ok(Code::of_runner(zoo::run(&args.fault, &args.path))),
     }
 }
 

@@ -91,6 +91,22 @@ fn our_runner_passes_everything_there_is() {
 }
 
 #[test]
+fn our_reader_passes_everything_there_is() {
+    let binary = ask::binary();
+    let reader = [ask::utf8(&binary), "inspect", "{root}", "--format", "json", "--now", "{now}"];
+    let (report, code) = judge(&["--role", "reader"], &reader);
+    assert_eq!(misses(&report), Vec::<String>::new());
+    assert_eq!((code, &report["levelReached"]), (0, &Value::from("L3")));
+}
+
+#[test]
+fn a_reader_that_does_not_answer_in_json_has_a_wrong_adapter() {
+    let outcome = suite(&["run", "--role", "reader", "--", "echo"]);
+    assert_eq!(outcome.code, 2, "{}", outcome.text());
+    assert!(outcome.errors().contains("gave no JSON object"), "{}", outcome.errors());
+}
+
+#[test]
 fn what_fits_nothing_or_cannot_be_started_is_a_usage_error() {
     for (args, wanted) in [
         (&["run", "--clause", "nothing", "--", "true"][..], "no check is selected"),

@@ -21,9 +21,12 @@ fn every_mistake_is_seen_by_a_check_of_its_clause_and_none_where_there_is_none()
     assert!(summary("mutants") >= 80, "{}", proof["summary"]);
     // Every MUST clause that has a check has a mistake too; the others wait for their roles.
     let without = proof["withoutMutant"].as_array().expect("a list");
-    let list = suite(&["list", "--format", "json"]);
-    let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
-    for check in list["checks"].as_array().expect("a list") {
+    let checks = ["runner", "reader"].map(|role| {
+        let list = suite(&["list", "--role", role, "--format", "json"]);
+        let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
+        list["checks"].as_array().expect("a list").clone()
+    });
+    for check in checks.iter().flatten() {
         assert!(
             !without.contains(&check["clause"]),
             "{} has a check and no mutant",
