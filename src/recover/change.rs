@@ -34,9 +34,11 @@ use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
 use crate::protocol::{Document, layout, limits};
 use crate::store::atomic::{self, Durability, Options, Target};
-use crate::store::host::{FileKind, Host, Part, ReadError, WriteHost};
+use crate::store::host::{FileKind, Host, Part, WriteHost};
 use crate::store::retry::RetryPolicy;
 use crate::store::{directory, journal, lease, slot};
+
+use super::place::{at, components, read, stat};
 
 /// A file as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,7 +172,7 @@ impl fmt::Display for ChangeError {
 impl std::error::Error for ChangeError {}
 
 impl ChangeError {
-    fn system(path: &str, e: &io::Error) -> Self {
+    pub(super) fn system(path: &str, e: &io::Error) -> Self {
         let (path, why) = (path.to_owned(), e.to_string());
         Self::System { path, why, is_capacity: atomic::is_capacity(e) }
     }
@@ -180,7 +182,7 @@ impl ChangeError {
         Self::System { path, why, is_capacity: e.is_capacity() }
     }
 
-    fn changed(path: &str, why: impl Into<String>) -> Self {
+    pub(super) fn changed(path: &str, why: impl Into<String>) -> Self {
         Self::Changed { path: path.to_owned(), why: why.into() }
     }
 }
@@ -231,79 +233,6 @@ impl Change {
             | Self::FreeSlot { path, .. }
             | Self::FreeLease { path, .. } => path,
         }
-    }
-}
-
-/// The components of a path of a record; none of them leads up, and none is a path itself.
-fn components(path: &str) -> Result<(Vec<&str>, &str), ChangeError> {
-    let mut names: Vec<&str> = path.split('/').collect();
-    let is_name = |name: &&str| {
-        !name.is_empty() && *name != "." && *name != ".." && !name.contains(['\0', '\\'])
-    };
-    match names.pop() {
-        Some(last) if is_name(&last) && names.iter().all(is_name) => Ok((names, last)),
-        _ => Err(ChangeError::BadPath(path.to_owned())),
-    }
-}
-
-/// Does something with the directory of a path and its last name; `None` when a directory is not there.
-fn at<H: Host, T>(
-    host: &H,
-    root: &H::Dir,
-    path: &str,
-    act: impl FnOnce(&H::Dir, &str) -> T,
-) -> Result<Option<T>, ChangeError> {
-    let (names, last) = components(path)?;
-    if names.is_empty() {
-        return Ok(Some(act(root, last)));
-    }
-    let dir =
-        directory::open_path(host, root, &names).map_err(|e| ChangeError::system(path, &e))?;
-    Ok(dir.map(|dir| act(&dir, last)))
-}
-
-/// Reads a plain file whole; `None` when it is not there. With its permission bits.
-///
-/// # Errors
-/// [`ChangeError`].
-pub(super) fn read<H: Host>(
-    host: &H,
-    root: &H::Dir,
-    path: &str,
-    part: Part,
-) -> Result<Option<(Vec<u8>, crate::store::host::Stat)>, ChangeError> {
-    let looked = at(host, root, path, |dir, name| {
-        // Opening a pipe may wake somebody.
-        match host.stat_at(dir, name.as_ref()) {
-            Ok(stat) if stat.kind != FileKind::Regular => Err(ReadError::NotPlain(stat.kind)),
-            Ok(_) => host.read_at(dir, name.as_ref(), part),
-            Err(e) => Err(e.into()),
-        }
-    })?;
-    match looked {
-        None | Some(Err(ReadError::Absent)) => Ok(None),
-        Some(Ok(found)) => Ok(Some((found.bytes, found.stat))),
-        Some(Err(ReadError::NotPlain(kind))) => {
-            Err(ChangeError::changed(path, format!("it is {}", kind.name())))
-        }
-        Some(Err(ReadError::TooLarge { bytes, .. })) => {
-            Err(ChangeError::changed(path, format!("it is {bytes} bytes long")))
-        }
-        Some(Err(ReadError::Io(e))) => Err(ChangeError::system(path, &e)),
-    }
-}
-
-/// Looks at a name; `None` when it is not there.
-pub(super) fn stat<H: Host>(
-    host: &H,
-    root: &H::Dir,
-    path: &str,
-) -> Result<Option<crate::store::host::Stat>, ChangeError> {
-    match at(host, root, path, |dir, name| host.stat_at(dir, name.as_ref()))? {
-        None => Ok(None),
-        Some(Ok(stat)) => Ok(Some(stat)),
-        Some(Err(e)) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Some(Err(e)) => Err(ChangeError::system(path, &e)),
     }
 }
 
@@ -664,15 +593,6 @@ fn remove<H: WriteHost>(host: &H, root: &H::Dir, path: &str) -> Result<(), Chang
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_path_of_a_record_stays_below_the_root() {
-        for bad in ["", "/etc/passwd", "a//b", "a/../b", "..", "./a", "a/", "a\\b", "a\0"] {
-            assert!(components(bad).is_err(), "{bad:?}");
-        }
-        assert_eq!(components("a/b/c").ok(), Some((vec!["a", "b"], "c")));
-        assert_eq!(components("a").ok(), Some((vec![], "a")));
-    }
 
     #[test]
     fn a_change_reads_back_as_it_was_written() {

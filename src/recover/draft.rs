@@ -18,7 +18,8 @@ use crate::protocol::{Document, layout, limits};
 use crate::store::host::{FileKind, Host, Part, Stat};
 use crate::store::{directory, markers, publish};
 
-use super::change::{self, Before, Change, ChangeError, Moved};
+use super::change::{Before, Change, ChangeError, Moved};
+use super::place;
 use super::plan::Requirement;
 
 /// See the module's text.
@@ -43,7 +44,7 @@ pub(super) fn text<H: Host>(
     path: &str,
 ) -> Result<Option<Text>, ChangeError> {
     let part = Part::All(limits::RESULT_MAX_BYTES);
-    let Some((bytes, stat)) = change::read(host, root, path, part)? else { return Ok(None) };
+    let Some((bytes, stat)) = place::read(host, root, path, part)? else { return Ok(None) };
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(Text { text, stat })),
         Err(_) => {
@@ -89,7 +90,7 @@ impl<'a, H: Host> Draft<'a, H> {
             if self.made.contains(dir) {
                 continue;
             }
-            if change::stat(self.host, self.root, dir)?.is_none() {
+            if place::stat(self.host, self.root, dir)?.is_none() {
                 self.changes.push(Change::MakeDir { path: dir.to_owned() });
             }
             self.made.insert(dir.to_owned());
@@ -112,7 +113,7 @@ impl<'a, H: Host> Draft<'a, H> {
 
     /// Appends lines to a log. A log at its bound gets none: moving it aside is its writers' business.
     pub(super) fn append(&mut self, path: &str, lines: &[String]) -> Result<(), ChangeError> {
-        let tail = change::read(self.host, self.root, path, Part::Tail(1))?;
+        let tail = place::read(self.host, self.root, path, Part::Tail(1))?;
         let (before_bytes, is_torn) = match &tail {
             None => (None, false),
             Some((last, stat)) => (Some(stat.bytes), last.last().is_some_and(|b| *b != b'\n')),
@@ -137,7 +138,7 @@ impl<'a, H: Host> Draft<'a, H> {
     /// Moves a plain file to a name that is free; to the directory of the repair when `to` is empty. Says
     /// whether it was there.
     pub(super) fn shift(&mut self, path: &str, to: &str) -> Result<bool, ChangeError> {
-        let Some(stat) = change::stat(self.host, self.root, path)? else { return Ok(false) };
+        let Some(stat) = place::stat(self.host, self.root, path)? else { return Ok(false) };
         if stat.kind != FileKind::Regular {
             let why = format!("it is {}", stat.kind.name());
             return Err(ChangeError::Changed { path: path.to_owned(), why });
@@ -161,7 +162,7 @@ impl<'a, H: Host> Draft<'a, H> {
         let below = |path: &str| format!("{results}/{path}");
         let (pending, public) = (below(&files.pending), below(&files.public));
         // RS-REC-05: its own one would have been followed.
-        if change::stat(self.host, self.root, &public)?.is_some() {
+        if place::stat(self.host, self.root, &public)?.is_some() {
             let why = "it stands in the place of the result, and is of another run".to_owned();
             return Err(ChangeError::Changed { path: public, why });
         }
@@ -189,7 +190,7 @@ impl<'a, H: Host> Draft<'a, H> {
         // The entry of the session is what its lookup begins at; the others are short cuts.
         let of_session = files.entries.first().map(|entry| format!("{results}/{entry}"));
         let is_listed = match &of_session {
-            Some(entry) => change::stat(self.host, self.root, entry)?.is_some(),
+            Some(entry) => place::stat(self.host, self.root, entry)?.is_some(),
             None => true,
         };
         if path == public && is_listed {
@@ -197,14 +198,14 @@ impl<'a, H: Host> Draft<'a, H> {
         }
         for entry in &files.entries {
             let entry = format!("{results}/{entry}");
-            if change::stat(self.host, self.root, &entry)?.is_none() {
+            if place::stat(self.host, self.root, &entry)?.is_none() {
                 self.write(&entry, files.entry.clone())?;
             }
         }
         if path == public {
             return Ok(());
         }
-        if change::stat(self.host, self.root, &public)?.is_some() {
+        if place::stat(self.host, self.root, &public)?.is_some() {
             // A pending payload is newer than a public one (facts S-91); the older one is kept aside.
             self.shift(&public, "")?;
         }
@@ -257,7 +258,7 @@ impl<'a, H: Host> Draft<'a, H> {
         for name in names.and_then(Result::ok).unwrap_or_default() {
             let dir = format!("{calls}/{name}");
             if self.shift(&format!("{dir}/{run}"), "")? {
-                let mode = change::stat(self.host, self.root, &dir)?.map_or(0o700, |s| s.mode);
+                let mode = place::stat(self.host, self.root, &dir)?.map_or(0o700, |s| s.mode);
                 self.changes.push(Change::RemoveDir { path: dir, mode });
             }
         }

@@ -13,6 +13,7 @@
 //! | `decide` | the rules for one run, from its evidence alone |
 //! | `draft` | an action as exact changes of files |
 //! | `change` | one change: how it stands, how it is made and taken back |
+//! | `place` | paths of records, opened name by name |
 //! | `journal` | the record of an action on disk |
 //! | `apply` | carries a plan out, under the recovery lock |
 //! | `undo` | takes it back |
@@ -28,6 +29,7 @@ mod change;
 mod decide;
 mod draft;
 mod journal;
+mod place;
 mod plan;
 mod run;
 mod store_wide;

@@ -28,6 +28,7 @@ use crate::store::{RunsRoot, Store, consequences, identity};
 use super::change::{self, ChangeError};
 use super::decide::{self, ActionKind, Beside, End};
 use super::draft::{self, Draft, below};
+use super::place;
 use super::plan::{Action, Around, Found, Listed, Refusal, listed, unplanned};
 use super::together::Lost;
 
@@ -497,7 +498,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let host = self.store.host();
         let path = format!("{slot}/{}", layout::SLOT_CLAIM);
         let part = Part::All(limits::SIDECAR_MAX_BYTES);
-        let found = change::read(host, &self.around.root, &path, part).ok().flatten();
+        let found = place::read(host, &self.around.root, &path, part).ok().flatten();
         let Some(claim) = found.and_then(|(bytes, _)| Claim::read(&bytes)) else { return false };
         let record = RecordedProcess {
             pid: Some(claim.pid),
