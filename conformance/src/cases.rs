@@ -84,8 +84,10 @@ pub struct Scenario {
 }
 
 /// The words that a script may say.
-pub const STEPS: [&str; 13] = [
+pub const STEPS: [&str; 15] = [
     "ask",
+    "observe",
+    "prepare",
     "start",
     "say",
     "plant",

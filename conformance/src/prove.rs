@@ -1,6 +1,6 @@
 //! The proof of the suite: implementations with one mistake each, and the checks that saw it.
 //!
-//! Theory of operation. Runner and reader of [`crate::zoo`] are judged once without a mistake by every scenario; they have
+//! Theory of operation. Runner, reader and observer of [`crate::zoo`] are judged once without a mistake by every scenario; they have
 //! to pass, or nothing that follows means anything. Then each mistake is made in the scenario in which it shows. It is
 //! *killed* if a check of the clause that it breaks does not pass; what else did not pass is told beside it. A mistake
 //! that no check of its clause sees has *survived*: a hole in the suite.
@@ -131,8 +131,13 @@ pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
 
 fn template(request: &Request, role: &str, fault: &str) -> Template {
     let mut words = request.zoo.clone();
-    let place = if role == "runner" { "{config}" } else { "{root}" };
-    words.extend(["--role", role, "--fault", fault, place].map(str::to_owned));
+    words.extend(["--role", role, "--fault", fault].map(str::to_owned));
+    let places: &[&str] = match role {
+        "runner" => &["{config}"],
+        "observer" => &["{root}", "{runDir}", "{instance}", "--"],
+        _ => &["{root}"],
+    };
+    words.extend(places.iter().map(|place| (*place).to_owned()));
     Template(words)
 }
 

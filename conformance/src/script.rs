@@ -86,6 +86,11 @@ impl Player<'_> {
         match text("do").unwrap_or_default() {
             "start" => self.start(&step, scenario),
             "ask" => return self.ask(ms),
+            "prepare" => {
+                // No process has this number, so nobody is taken for the runner.
+                self.launched(2_147_480_000);
+            }
+            "observe" => return self.observe(text("runner").unwrap_or_default(), ms),
             "say" => {
                 self.seen.said.insert(path.clone());
                 let done = self.cell.put(&path, &bytes_of(&step), 0o600);
@@ -192,14 +197,7 @@ impl Player<'_> {
         let pid = child.pid();
         self.child = Some(child);
         if step.get("launched").and_then(Value::as_bool).unwrap_or(true) {
-            let run = fill(&self.cell.names, "${run}");
-            for name in ["status.json", "process-terminal.json", "process-terminal-candidate.json"]
-            {
-                self.seen.said.insert(format!("{run}/{name}"));
-            }
-            self.seen.said.insert(fill(&self.cell.names, "${runs}/.active-runs/${runId}"));
-            let done = self.cell.launched(pid);
-            self.made(done, &run);
+            self.launched(pid);
         }
         if scenario.hammer {
             self.hammer = Some(Hammer::start(&self.cell));
@@ -207,11 +205,43 @@ impl Player<'_> {
         self.recorder.mark("launched");
     }
 
+    /// What a launcher writes once it has a process.
+    fn launched(&mut self, pid: i64) {
+        let run = fill(&self.cell.names, "${run}");
+        for name in ["status.json", "process-terminal.json", "process-terminal-candidate.json"] {
+            self.seen.said.insert(format!("{run}/{name}"));
+        }
+        self.seen.said.insert(fill(&self.cell.names, "${runs}/.active-runs/${runId}"));
+        let done = self.cell.launched(pid);
+        self.made(done, &run);
+    }
+
+    /// Lets an observer start a runner, and waits until it has settled the end.
+    fn observe(&mut self, runner: &str, ms: Option<u64>) -> Result<(), String> {
+        let command = self.template.for_runner(&self.cell.names, &["sh", "-c", runner]);
+        // An observer may need a session of its own, which no leader of a group can make.
+        let wrapped = ["sh", "-c", "\"$@\"; exit $?", "sh"].map(str::to_owned);
+        let command = [wrapped.as_slice(), command.as_slice()].concat();
+        let root = self.cell.root.to_string_lossy().into_owned();
+        let env = [("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
+        self.recorder.mark("start");
+        self.run_to_its_end(&command, &env, ms)
+    }
+
     /// Asks a reader about the store; its answer is what it says until it has ended.
     fn ask(&mut self, ms: Option<u64>) -> Result<(), String> {
         let command = self.template.for_store(&self.cell.root, crate::raw::now_ms());
         self.recorder.mark("start");
-        match Subject::start(&command, &self.token, &[]) {
+        self.run_to_its_end(&command, &[], ms)
+    }
+
+    fn run_to_its_end(
+        &mut self,
+        command: &[String],
+        env: &[(String, String)],
+        ms: Option<u64>,
+    ) -> Result<(), String> {
+        match Subject::start(command, &self.token, env) {
             Ok(child) => self.child = Some(child),
             Err(e) => {
                 self.seen.broken = Some(e);
@@ -221,7 +251,7 @@ impl Player<'_> {
         let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
         let ended = self.child.as_mut().is_none_or(|child| child.wait(limit));
         self.recorder.mark("exit");
-        if ended { Ok(()) } else { Err(format!("no answer came within {} ms", limit.as_millis())) }
+        if ended { Ok(()) } else { Err(format!("no end came within {} ms", limit.as_millis())) }
     }
 
     /// Waits for something, also a moment longer than the subject lives.

@@ -9,6 +9,7 @@
 //!
 //! A crash of the suite leaves the subject, which then ends by its own limits or never.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -45,6 +46,18 @@ impl Template {
             out.push(path.into_owned());
         }
         out
+    }
+
+    /// The command for one run that is to be observed: `{root}`, `{runDir}` and `{instance}` are replaced, and the words
+    /// of the runner are appended.
+    pub fn for_runner(&self, names: &BTreeMap<String, String>, runner: &[&str]) -> Vec<String> {
+        let name = |key: &str| names.get(key).map_or("", String::as_str);
+        let fill = |arg: &String| {
+            ["root", "runDir", "instance"]
+                .iter()
+                .fold(arg.clone(), |arg, key| arg.replace(&format!("{{{key}}}"), name(key)))
+        };
+        self.0.iter().map(fill).chain(runner.iter().map(|word| (*word).to_owned())).collect()
     }
 
     /// The command for one question about a store: `{root}` and `{now}` are replaced, and without `{root}` the path is

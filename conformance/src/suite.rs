@@ -300,6 +300,17 @@ fn smoke(
         }
         return Ok(("the subject answered in JSON".into(), Vec::new(), Some(seen)));
     }
+    if wanted.role == "observer" {
+        let wrote = |event: &crate::evidence::Event| {
+            !event.by_suite && event.path.ends_with("/process-terminal.json")
+        };
+        let told = if seen.trace.iter().any(wrote) {
+            "the subject observed the end of a runner"
+        } else {
+            "the subject wrote no proof: look at the command first, then at the implementation"
+        };
+        return Ok((told.into(), Vec::new(), Some(seen)));
+    }
     let mut skills = Vec::new();
     if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {
         skills.push("commands".to_owned());

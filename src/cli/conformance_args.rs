@@ -141,11 +141,18 @@ pub(crate) struct ConformanceZooArgs {
     /// The mistake; none if it is empty.
     #[arg(long, default_value = "")]
     pub(crate) fault: String,
-    /// What it is: a runner, or a reader.
+    /// What it is: a runner, a reader, or an observer.
     #[arg(long, default_value = "runner")]
     pub(crate) role: String,
     /// The runner configuration, or the store.
     pub(crate) path: PathBuf,
+    /// Of an observer: the run directory.
+    pub(crate) run_dir: Option<PathBuf>,
+    /// Of an observer: the instance of the runner.
+    pub(crate) instance: Option<String>,
+    /// Of an observer: the runner.
+    #[arg(last = true)]
+    pub(crate) runner: Vec<String>,
 }
 
 /// `runstore conformance run`.

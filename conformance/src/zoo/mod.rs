@@ -1,4 +1,4 @@
-//! A runner and a reader that can be told to make one mistake.
+//! A runner, a reader and an observer that can be told to make one mistake.
 //!
 //! Theory of operation. Without a fault this is a runner of plain commands that keeps everything which the suite
 //! checks, written for the suite alone: it shares no line with the library. With a fault (`faults.rs`) it does one
@@ -6,12 +6,13 @@
 //! in the suite. A fault is asked for by name at the one place where it makes a difference.
 //!
 //! Ordered steps: configuration (`start`), lease (`lease`), conversation (`start`), work (`work`), end (`end`). All
-//! files are written by `disk`. The reader is `reader`. What a crash leaves is what a crash of any runner leaves.
+//! files are written by `disk`. The others are `reader` and `observer`. What a crash leaves is what a crash of any runner leaves.
 
 mod disk;
 mod end;
 mod faults;
 mod lease;
+mod observer;
 mod reader;
 mod start;
 mod work;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 pub use faults::{FAULTS, Fault};
+pub use observer::observe;
 pub use reader::read;
 
 use crate::raw;

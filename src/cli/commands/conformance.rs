@@ -22,7 +22,7 @@ use crate::cli::output::{Failure, Output};
 use crate::cli::render;
 
 /// Roles that have checks.
-const ROLES: [&str; 2] = ["runner", "reader"];
+const ROLES: [&str; 3] = ["runner", "reader", "observer"];
 
 /// Answers.
 pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, Failure> {
@@ -35,6 +35,12 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
         ConformanceVerb::Zoo(args) if args.role == "reader" => {
             super::write_json(output, &zoo::read(&args.fault, &args.path))?;
             Ok(Code::FINE)
+        }
+        ConformanceVerb::Zoo(args) if args.role == "observer" => {
+            let (dir, instance) = (args.run_dir.clone(), args.instance.clone());
+            let (dir, instance) = (dir.unwrap_or_default(), instance.unwrap_or_default());
+            let code = zoo::observe(&args.fault, &args.path, &dir, &instance, &args.runner);
+            Ok(Code::of_runner(code))
         }
         ConformanceVerb::Zoo(args) => Ok(Code::of_runner(zoo::run(&args.fault, &args.path))),
     }
