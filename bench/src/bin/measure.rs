@@ -215,7 +215,9 @@ fn hostile_records(args: &Args) -> io::Result<()> {
 fn size(args: &Args) -> io::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "a program is far below 2^53 bytes")]
     let mib = fs::metadata(&args.program)?.len() as f64 / f64::from(1 << 20);
-    ratio("binary-mib", mib, "<=", 4.0);
+    // What reads and judges had 4 MiB, and kept to them. The program that also starts, repairs and judges
+    // other implementations has 12.
+    ratio("binary-mib", mib, "<=", 12.0);
     Ok(())
 }
 
