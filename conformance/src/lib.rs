@@ -13,9 +13,12 @@
 //!
 //! The engine needs a system with process groups; elsewhere only the case data is there.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the suite looks at raw files and starts processes; it shares nothing with the store's host trait"
+#![cfg_attr(
+    unix,
+    expect(
+        clippy::disallowed_methods,
+        reason = "the suite looks at raw files and starts processes; it shares nothing with the store's host trait"
+    )
 )]
 
 pub mod clauses;
