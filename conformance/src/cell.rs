@@ -73,6 +73,11 @@ impl Cell {
         self.root.join(name)
     }
 
+    /// Where the record of system calls lies.
+    pub fn calls_path(&self) -> PathBuf {
+        self.base.join("calls.txt")
+    }
+
     fn name(&self, key: &str) -> &str {
         self.names.get(key).map_or("", String::as_str)
     }

@@ -128,6 +128,8 @@ pub struct Evidence {
     pub left: Vec<String>,
     /// Paths whose text was torn when the suite read them at full rate, with how often.
     pub torn: BTreeMap<String, u64>,
+    /// System calls that flush or rename, in order, one a line as `strace -f -y` tells them.
+    pub calls: Vec<String>,
     /// How many whole texts the reader at full rate saw.
     pub whole: u64,
     /// What the script waited for in vain.

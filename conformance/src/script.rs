@@ -187,6 +187,12 @@ impl Player<'_> {
             let script = format!("umask {umask}; exec \"$@\"");
             command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
         }
+        if scenario.needs.iter().any(|need| need == "strace") {
+            let log = self.cell.calls_path().to_string_lossy().into_owned();
+            let calls = "trace=fsync,fdatasync,rename,renameat,renameat2";
+            let words = ["strace", "-f", "-y", "-qq", "-s", "4096", "-e", calls, "-o", &log, "--"];
+            command.splice(0..0, words.map(str::to_owned));
+        }
         let child = match Subject::start(&command, &self.token, &env) {
             Ok(child) => child,
             Err(e) => {
@@ -298,6 +304,8 @@ impl Player<'_> {
             event.by_suite = is_of_suite(event, &self.seen);
         }
         self.seen.trees.insert("end".into(), self.cell.picture());
+        let calls = fs::read_to_string(self.cell.calls_path()).unwrap_or_default();
+        self.seen.calls = calls.lines().map(str::to_owned).collect();
         self.seen.trace = trace;
         self.seen.is_ordered = is_ordered;
         self.seen.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -5,6 +5,7 @@
 //! was seen, and says what; what was not seen, because the scenario did not come so far or the system tells no order,
 //! is *unsure*. The words are documented in `checks/README.md`.
 
+mod calls;
 mod ends;
 mod records;
 mod trace;
@@ -27,13 +28,14 @@ pub enum Found {
 }
 
 /// The judges that a check may name.
-pub const JUDGES: [&str; 26] = [
+pub const JUDGES: [&str; 27] = [
     "absent",
     "after-torn",
     "answer",
     "candidate",
     "event",
     "exits",
+    "flushed",
     "form",
     "gone",
     "index",
@@ -66,6 +68,7 @@ fn judge_of(name: &str) -> Option<Judge> {
         "candidate" => records::candidate,
         "event" => records::event,
         "exits" => ends::exits,
+        "flushed" => calls::flushed,
         "form" => ends::form,
         "gone" => ends::gone,
         "index" => records::index,

@@ -126,10 +126,15 @@ impl Zoo {
         if !self.is("mode-left-to-umask") {
             file.set_permissions(fs::Permissions::from_mode(mode))?;
         }
-        let written = file.write_all(text).and_then(|()| file.sync_all());
+        let flush = |file: &File| if self.is("texts-unflushed") { Ok(()) } else { file.sync_all() };
+        let written = file.write_all(text).and_then(|()| flush(&file));
         if let Err(e) = written.and_then(|()| fs::rename(&temp, path)) {
             let _ = fs::remove_file(&temp);
             return Err(e);
+        }
+        let is_run = dir == self.dir;
+        if (is_run && self.is("run-unflushed")) || (!is_run && self.is("indexes-unflushed")) {
+            return Ok(());
         }
         File::open(dir)?.sync_all()
     }

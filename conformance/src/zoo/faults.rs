@@ -27,7 +27,7 @@ const fn fault(
 
 /// Every mistake.
 #[rustfmt::skip]
-pub static FAULTS: [Fault; 285] = [
+pub static FAULTS: [Fault; 288] = [
     fault("runner", "config-kept", "RS-START-44", "fresh-complete", "leaves its configuration"),
     fault("runner", "refused-config-kept", "RS-START-44", "config-no-cwd", "leaves a configuration that it refuses"),
     fault("runner", "damaged-config-removed", "RS-START-44", "config-damaged", "removes what it cannot parse"),
@@ -130,6 +130,9 @@ pub static FAULTS: [Fault; 285] = [
     fault("runner", "compact-form", "RS-ATOM-10", "fresh-complete", "writes documents on one line"),
     fault("runner", "newline-at-the-end", "RS-ATOM-10", "fresh-complete", "ends documents in a newline"),
     fault("runner", "byte-order-mark", "RS-JSON-02", "fresh-complete", "begins a document with a byte-order mark"),
+    fault("runner", "texts-unflushed", "RS-DUR-01", "flushes", "renames what it has not flushed"),
+    fault("runner", "run-unflushed", "RS-DUR-02", "flushes", "does not flush the run directory"),
+    fault("runner", "indexes-unflushed", "RS-DUR-05", "flushes", "does not flush the directories of result and indexes"),
     fault("runner", "open-files", "RS-ATOM-03", "umask", "lets others read its files"),
     fault("runner", "open-directories", "RS-ATOM-03", "umask", "lets others read its directories"),
     fault("runner", "mode-left-to-umask", "RS-ATOM-03", "umask-tight", "leaves modes to the umask"),

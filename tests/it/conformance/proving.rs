@@ -29,7 +29,11 @@ fn every_mistake_is_seen_by_a_check_of_its_clause_and_none_where_there_is_none()
         let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
         list["checks"].as_array().expect("a list").clone()
     });
-    for check in checks.iter().flatten() {
+    // Where nobody records system calls, flushes have neither checks nor mistakes.
+    let has_flushes =
+        proof["mutants"].as_array().expect("a list").iter().any(|m| m["clause"] == "RS-DUR-01");
+    let all = checks.iter().flatten();
+    for check in all.filter(|check| has_flushes || check["scenario"] != "flushes") {
         assert!(
             !without.contains(&check["clause"]),
             "{} has a check and no mutant",
