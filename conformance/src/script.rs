@@ -20,7 +20,7 @@ use crate::recorder::{Recorder, read};
 use crate::subject::{Subject, Template, pause};
 
 /// How long a step of a script waits where it does not say so itself.
-const WAIT_MS: u64 = 10_000;
+const WAIT_MS: u64 = 25_000;
 
 /// Plays a scenario. `base` is a directory of its own that need not be there.
 pub fn play(

@@ -362,7 +362,7 @@ fn side_by_side(
         out.lock().unwrap_or_else(PoisonError::into_inner).push((case.id.clone(), seen));
     };
     // What only waits costs nothing, and would keep the others from their turn.
-    let (slow, rest): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.limit_ms > 40_000);
+    let (slow, rest): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.limit_ms > 60_000);
     let one = &one;
     std::thread::scope(|scope| {
         for case in slow {

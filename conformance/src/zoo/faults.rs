@@ -196,7 +196,7 @@ pub static FAULTS: [Fault; 288] = [
     fault("runner", "request-removed-late", "RS-STEP-04", "stop", "carries a request out before it removes it"),
     fault("runner", "request-untold", "RS-STEP-04", "stop", "does not tell of a request"),
     fault("runner", "stop-untold", "RS-START-84", "stop", "does not tell the stop before it ends the step"),
-    fault("runner", "slow-inbox", "RS-START-84", "stop", "looks into its inbox each 6 s"),
+    fault("runner", "slow-inbox", "RS-START-84", "stop", "looks into its inbox each 15 s"),
     fault("runner", "begins-after-stop", "RS-START-80", "stop", "begins a step after a stop"),
     fault("runner", "stopped-step-own-word", "RS-START-81", "stop", "tells the word of the step instead of the reason"),
     fault("runner", "interrupt-stops", "RS-STEP-08", "interrupt", "stops a run that was to pause"),

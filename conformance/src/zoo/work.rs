@@ -266,7 +266,7 @@ impl Zoo {
             *deadline = None;
             self.cut_by(Cut::TimedOut, live, None)?;
         }
-        let pause = if self.is("slow-inbox") { 6000 } else { 50 };
+        let pause = if self.is("slow-inbox") { 15_000 } else { 50 };
         if looked.elapsed() >= Duration::from_millis(pause) {
             *looked = Instant::now();
             self.inbox(live)?;
