@@ -32,7 +32,7 @@ use crate::protocol::layout;
 use crate::store::atomic::WriteError;
 use crate::store::host::WriteHost;
 use crate::store::retry::RetryPolicy;
-use crate::store::{Opened, Store, advisory, directory, journal as log_file};
+use crate::store::{Opened, RunsRoot, Store, advisory, directory, journal as log_file};
 
 use super::change::{self, Change, ChangeError, Stand};
 use super::decide::Policy;
@@ -326,23 +326,31 @@ impl<H: WriteHost> Work<'_, H> {
         planned: &Action,
         requires: &[Requirement],
     ) -> Result<(), Stop> {
-        // The writers of a run lock in its runs root.
-        let runs = planned.path.parent().filter(|runs| runs.starts_with(&store.root));
-        let runs_dir = runs.and_then(|runs| self.host.open_dir(runs).ok());
-        let place = runs.map(|runs| runs.to_string_lossy()).unwrap_or_default();
+        let of_run = store.runs_roots.iter().find(|runs| planned.path.parent() == Some(&runs.path));
+        // The writers of a run lock in its runs root. What belongs to no run has no other writer of ours.
+        let place = of_run.map(|runs| runs.path.to_string_lossy()).unwrap_or_default();
         let locks =
-            runs_dir.as_ref().map(|dir| advisory::Locks::new(self.host, dir, &place, LOCK_WAIT_MS));
+            of_run.map(|runs| advisory::Locks::new(self.host, runs.dir(), &place, LOCK_WAIT_MS));
         let _own = match locks.as_ref().map(|locks| locks.acquire(&planned.run_id)) {
             Some(Ok(guard)) => Some(guard),
             None | Some(Err(advisory::LockError::Unavailable(_))) => None,
             Some(Err(e)) => return Err(Stop::Left(e.to_string())),
         };
-        let action = Self::again(store, around, planned)?;
-        for Requirement { path, seen } in requires {
-            let now = action.requires.iter().find(|now| now.path == *path);
-            if let Some(now) = now.filter(|now| now.seen != *seen) {
-                let why = format!("the plan is stale: {path} was {seen}, and is {}", now.seen);
-                return Err(Stop::Left(why));
+        let action = match of_run {
+            Some(runs) => Self::again(store, around, runs, planned)?,
+            // Its changes tell all that it relies on.
+            None => planned.clone(),
+        };
+        for wanted @ Requirement { path, seen } in requires {
+            // The action need not rely on the same files any more.
+            let now = match action.requires.iter().find(|now| now.path == *path) {
+                Some(now) => now.seen.clone(),
+                None => wanted.seen_now(self.host, self.root)?,
+            };
+            if now != *seen {
+                return Err(Stop::Left(format!(
+                    "the plan is stale: {path} was {seen}, and is {now}"
+                )));
             }
         }
         let mut changes = action.changes.clone();
@@ -381,16 +389,11 @@ impl<H: WriteHost> Work<'_, H> {
     fn again(
         store: &Store<'_, H>,
         around: &Around<'_, H>,
+        runs: &RunsRoot<H>,
         planned: &Action,
     ) -> Result<Action, Stop> {
-        let of_run =
-            store.runs_roots.iter().position(|runs| planned.path.parent() == Some(&runs.path));
-        let Some(root) = of_run else {
-            // It is about no run directory: its changes tell all that it relies on.
-            return Ok(planned.clone());
-        };
         let name = planned.path.file_name().unwrap_or_default();
-        let found = plan::see_whole(store, around, (root, name), None);
+        let found = plan::see_whole(store, around, runs, name);
         let found = found.map(|seen| seen.found).unwrap_or_default();
         let stale = |why: String| Stop::Left(format!("the plan is stale: {why}"));
         match found.actions.into_iter().find(|now| now.id == planned.id) {

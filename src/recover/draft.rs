@@ -37,6 +37,38 @@ pub(super) struct Text {
     pub(super) stat: Stat,
 }
 
+/// What is seen of a name that leads nowhere.
+const ABSENT: &str = "absent";
+
+/// What is seen of a file whose content is relied on.
+fn content(bytes: &[u8]) -> String {
+    format!("sha256:{:x}", Sha256::digest(bytes))
+}
+
+/// What is seen of a file that is relied on as it lies there.
+fn file(stat: &Stat) -> String {
+    format!("file:{}:{}:{}", stat.id.0, stat.id.1, stat.bytes)
+}
+
+impl Requirement {
+    /// What is seen now in the same way.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    /// Spec: RS-REC-18, RS-REC-21.
+    pub(super) fn seen_now<H: Host>(&self, host: &H, root: &H::Dir) -> Result<String, ChangeError> {
+        match place::stat(host, root, &self.path)? {
+            None => Ok(ABSENT.to_owned()),
+            Some(stat) if self.seen.starts_with("file:") => Ok(file(&stat)),
+            Some(_) => {
+                let whole = Part::All(limits::RESULT_MAX_BYTES);
+                let found = place::read(host, root, &self.path, whole)?;
+                Ok(found.map_or_else(|| ABSENT.to_owned(), |(bytes, _)| content(&bytes)))
+            }
+        }
+    }
+}
+
 /// Reads a file of the protocol; `None` when it is not there.
 pub(super) fn text<H: Host>(
     host: &H,
@@ -70,11 +102,7 @@ impl<'a, H: Host> Draft<'a, H> {
 
     /// Notes that the action relies on a file being as it is.
     pub(super) fn rely_on(&mut self, path: &str, found: Option<&[u8]>) {
-        let seen = match found {
-            None => "absent".to_owned(),
-            Some(bytes) => format!("sha256:{:x}", Sha256::digest(bytes)),
-        };
-        self.require(path, seen);
+        self.require(path, found.map_or_else(|| ABSENT.to_owned(), content));
     }
 
     fn require(&mut self, path: &str, seen: String) {
@@ -143,7 +171,7 @@ impl<'a, H: Host> Draft<'a, H> {
             let why = format!("it is {}", stat.kind.name());
             return Err(ChangeError::Changed { path: path.to_owned(), why });
         }
-        self.require(path, format!("file:{}:{}:{}", stat.id.0, stat.id.1, stat.bytes));
+        self.require(path, file(&stat));
         let what = Moved::There(stat.id.0, stat.id.1, stat.bytes);
         let (path, to) = (path.to_owned(), to.to_owned());
         self.changes.push(Change::Move { path, to, what });

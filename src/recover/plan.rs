@@ -387,11 +387,10 @@ pub(super) fn see<H: Host>(
 pub(super) fn see_whole<H: Host>(
     store: &Store<'_, H>,
     around: &Around<'_, H>,
-    (root, name): (usize, &OsStr),
-    kind: Option<FileKind>,
+    runs: &RunsRoot<H>,
+    name: &OsStr,
 ) -> Option<Seen> {
-    let runs = &store.runs_roots[root];
-    let snapshot = store.snapshot(runs, name, kind, Depth::Full)?;
+    let snapshot = store.snapshot(runs, name, None, Depth::Full)?;
     Some(decided(store, around, runs, snapshot))
 }
 

@@ -258,17 +258,12 @@ impl<H: Host> RunDesk<'_, '_, H> {
             return Ok(None);
         }
         let host = self.store.host();
-        let dir = host.open_dir_at(&self.runs_dir()?, OsStr::new(&e.run_id));
+        let dir = host.open_dir_at(self.runs.dir(), OsStr::new(&e.run_id));
         let told = dir.is_ok_and(|dir| consequences::is_told(host, &dir, &e.run_id));
         let path = self.own(e, layout::PROOF);
         let sidecar = draft::text(host, &self.around.root, &path)?;
         let line = |sidecar: draft::Text| written::proof_event(&e.run_id, e.now_ms, &sidecar.text);
         Ok(sidecar.filter(|_| !told).map(line))
-    }
-
-    fn runs_dir(&self) -> Made<H::Dir> {
-        let opened = self.store.host().open_dir(&self.runs.path);
-        opened.map_err(|e| ChangeError::Changed { path: self.label.clone(), why: e.to_string() })
     }
 
     /// Spec: RS-REC-10 to RS-REC-13.
@@ -529,7 +524,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
             path: self.label.clone(),
             why: e.to_string(),
         };
-        let dir = host.open_dir_at(&self.runs_dir()?, OsStr::new(&e.run_id)).map_err(system)?;
+        let dir = host.open_dir_at(self.runs.dir(), OsStr::new(&e.run_id)).map_err(system)?;
         let mut names = Vec::new();
         host.list(&dir, &mut |entry| {
             let name = entry.name.to_str().map(str::to_owned);

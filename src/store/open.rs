@@ -525,6 +525,11 @@ pub struct RunThere {
 }
 
 impl<H: Host> RunsRoot<H> {
+    /// The open directory.
+    pub(crate) fn dir(&self) -> &H::Dir {
+        &self.dir
+    }
+
     /// Calls `each` for every name that must have a report: every directory, and whatever stands in
     /// the place of one, but no plain file and nothing that begins with a dot.
     /// Spec: RS-LAYOUT-18, RS-LAYOUT-19.

@@ -405,6 +405,46 @@ fn a_saved_plan_is_carried_out_only_while_it_holds() {
     assert_eq!(refused.code, 2, "{}", refused.errors());
 }
 
+// What the action of the plan relied on counts, although the one that follows from what is there now does not.
+#[test]
+fn a_saved_plan_is_stale_when_something_of_it_is_gone() {
+    let store = Store::new();
+    let at = now_ms() - 120_000;
+    let run = store.run("ended");
+    records::finish(&run, at);
+    run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at}));
+    let old = at - 7_200_000;
+    let litter = |tail: &str| format!(".status.json.{NOBODY}.{old}.{tail}.tmp");
+    run.file(&litter("one"), "{");
+    run.file(&litter("two"), "{");
+    let plan = recover(&store, &[]);
+    assert_eq!(actions(&plan), [("ended".to_owned(), "remove-litter".to_owned())]);
+    let saved = store.beside("home").join("plan.json");
+    fs::write(&saved, plan.json.to_string()).expect("ours");
+    fs::remove_file(run.path().join(litter("one"))).expect("ours");
+    let from = ["recover", "--from", utf8(&saved), "--format", "json", "--grace-ms", "0"];
+    let answer = Answer::of(&ask::run(&from));
+    assert_eq!((answer.code, &answer.json["summary"]["done"]), (1, &json!(0)), "{answer:?}");
+    let why = answer.json["left"][0]["why"].as_str().expect("a text");
+    assert!(why.contains(&litter("one")) && why.contains("is absent"), "{why}");
+    assert!(run.path().join(litter("two")).exists(), "nothing of it was done");
+}
+
+#[test]
+fn what_belongs_to_no_run_is_locked_nowhere_but_at_the_root() {
+    let store = Store::new();
+    store.run("other").status(&records::complete("other", now_ms() - 120_000));
+    store.active_marker("nobody");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
+    let key = "ab".repeat(32);
+    store.lease(&key, &records::lease("gone", NOBODY, host.trim(), now_ms() - 120_000));
+    let answer = recover(&store, &["--apply"]);
+    assert_eq!(answer.json["summary"]["done"], 2, "{answer:?}");
+    let own = |path: &std::path::PathBuf| path.file_name().is_some_and(|n| n == ".runstore");
+    let made: Vec<_> = tree::walk(store.root()).expect("ours").into_iter().filter(own).collect();
+    assert_eq!(made, [store.root().join(".runstore")]);
+}
+
 #[test]
 fn only_what_is_named_is_done() {
     let store = Store::new();
