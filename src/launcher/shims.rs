@@ -27,7 +27,7 @@ use std::sync::Arc;
 use crate::protocol::error::with_causes;
 use crate::protocol::limits;
 use crate::protocol::observer_record::Told;
-use crate::protocol::process::{self, Liveness, ProcessRecord, RecordedProcess};
+use crate::protocol::process::{self, Liveness, ProcessRecord};
 use crate::store::host::{Command, ProcessHost, Signal};
 use crate::store::identity;
 use crate::store::process::{Life, Spawn, SpawnPlan, Spawned, Terminate};
@@ -139,7 +139,7 @@ impl<H: ProcessHost + 'static> Spawn for Shims<H> {
         let told_ms = host.now_ms();
         let handle = match host.hold(record.pid) {
             Ok(Some(handle)) => {
-                let recorded = recorded(&record, told_ms);
+                let recorded = record.told_at(told_ms);
                 let word = process::judge(&recorded, &host.look_at(&handle), host.system()).word;
                 // It has ended, and the number is another's.
                 if word.is_gone() { Held::Ended } else { Held::Handle(handle) }
@@ -150,17 +150,6 @@ impl<H: ProcessHost + 'static> Spawn for Shims<H> {
         let runner =
             Runner { host: Arc::clone(host), shim: Some(shim), record, pid, told_ms, handle };
         Ok(Box::new(runner))
-    }
-}
-
-fn recorded(record: &ProcessRecord, told_ms: i64) -> RecordedProcess<'_> {
-    RecordedProcess {
-        pid: Some(record.pid),
-        host: record.host.as_deref(),
-        pid_namespace: record.pid_namespace.as_deref(),
-        identity: record.identity.clone(),
-        first_named_ms: Some(told_ms),
-        last_write_ms: Some(told_ms),
     }
 }
 
@@ -208,7 +197,7 @@ impl<H: ProcessHost> Spawned for Runner<H> {
                 Ok(false) | Err(_) => Life::Running,
             },
             Held::Record => {
-                let recorded = recorded(&self.record, self.told_ms);
+                let recorded = self.record.told_at(self.told_ms);
                 let word: Liveness = identity::judge(&*self.host, &recorded).word;
                 if word.is_gone() { Life::Ended(None) } else { Life::Running }
             }

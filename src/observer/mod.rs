@@ -25,12 +25,12 @@ pub use witness::{WitnessError, Witnessed, witness};
 
 use std::io;
 
-use crate::protocol::process::{self, Liveness, ProcessRecord, RecordedProcess};
+use crate::protocol::process::{Liveness, ProcessRecord};
 use crate::protocol::status::StatusView;
 use crate::protocol::{Document, layout, limits};
-use crate::store::Host;
 use crate::store::host::{Part, ReadError};
 use crate::store::proof::RunPlace;
+use crate::store::{Host, identity};
 
 /// A run and the runner in it that is observed.
 #[derive(Debug)]
@@ -72,16 +72,5 @@ fn read<H: Host, T>(
 
 /// Whether a process that recorded itself at this instant lives.
 fn judge<H: Host>(host: &H, own: &ProcessRecord, at_ms: i64) -> Liveness {
-    let recorded = RecordedProcess {
-        pid: Some(own.pid),
-        host: own.host.as_deref(),
-        pid_namespace: own.pid_namespace.as_deref(),
-        identity: own.identity.clone(),
-        first_named_ms: Some(at_ms),
-        last_write_ms: Some(at_ms),
-    };
-    let unprobed = process::judge_unprobed(&recorded, host.system());
-    unprobed
-        .unwrap_or_else(|| process::judge(&recorded, &host.process(own.pid), host.system()))
-        .word
+    identity::judge(host, &own.told_at(at_ms)).word
 }

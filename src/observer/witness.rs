@@ -25,7 +25,7 @@ use std::fmt;
 use std::io;
 
 use crate::protocol::candidate::Candidate;
-use crate::protocol::process::{Liveness, RecordedProcess};
+use crate::protocol::process::Liveness;
 use crate::protocol::proof::{ExitGrade, Proof, ProofState};
 use crate::protocol::status::StatusView;
 use crate::protocol::{layout, limits};
@@ -115,7 +115,7 @@ pub fn witness<H: ProcessHost>(
         return Ok(Witnessed::Attended(record.process.pid));
     }
     let status = status(host, run_dir)?.ok_or(WitnessError::NoProcess)?;
-    let recorded = recorded(&status);
+    let recorded = status.process();
     let pid = recorded.pid.ok_or(WitnessError::NoProcess)?;
     let (witness, life) = match identity::hold(host, &recorded)? {
         Held::Live(handle) => (Some(handle), Liveness::Live),
@@ -173,18 +173,6 @@ fn outcome<H: ProcessHost>(
         waited_ms += limits::OBSERVER_LOOK_MS;
     }
     Ok(Outcome::Nothing)
-}
-
-/// The process that a status names.
-fn recorded(status: &StatusView) -> RecordedProcess<'_> {
-    RecordedProcess {
-        pid: status.pid,
-        host: status.hostname.as_deref(),
-        pid_namespace: status.pid_namespace.as_deref(),
-        identity: status.identity.clone(),
-        first_named_ms: status.started_at_ms,
-        last_write_ms: status.last_update_ms,
-    }
 }
 
 /// Step 7.

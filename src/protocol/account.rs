@@ -4,7 +4,6 @@
 //! stands in for may still tell its own, and nobody else may. Spec: RS-RMW-06; facts T-13, T-14,
 //! CW-53.
 
-use super::proof::Proof;
 use super::state::RunState;
 use super::status::StatusView;
 
@@ -76,7 +75,7 @@ impl<'a> Recorded<'a> {
     pub fn of(status: &'a StatusView, beside: Option<&'a str>) -> Self {
         Self {
             state: status.known_state(),
-            repaired: status.valid_overlay().is_some_and(Proof::is_of_a_repairer),
+            repaired: status.is_repaired(),
             instance: status.overlay_instance().or(beside),
         }
     }

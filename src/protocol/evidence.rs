@@ -328,25 +328,16 @@ impl RunEvidence {
         // Facts: the host of a run is its own, else that of a lease owner naming it.
         let lease = self.leases.iter().map(|l| &l.owner).find(|o| Some(o.pid) == s.pid);
         let any_lease = self.leases.first().map(|l| &l.owner);
-        let mut identity = s.identity.clone();
-        if identity.start_identity.is_none() {
-            identity.start_identity = lease.and_then(|o| o.process_start_identity.clone());
+        let mut process = s.process();
+        let identity = &mut process.identity.start_identity;
+        if identity.is_none() {
+            *identity = lease.and_then(|o| o.process_start_identity.clone());
         }
+        process.host = process.host.or(any_lease.map(|o| &*o.hostname));
         let started = self.events.as_ref().and_then(|log| log.started);
         let logged = started.and_then(|(pid, at)| at.filter(|_| pid == s.pid));
-        Some(RecordedProcess {
-            pid: s.pid,
-            // An empty name names no host.
-            host: s
-                .hostname
-                .as_deref()
-                .filter(|h| !h.is_empty())
-                .or(any_lease.map(|o| &*o.hostname)),
-            pid_namespace: s.pid_namespace.as_deref(),
-            identity,
-            first_named_ms: s.started_at_ms.into_iter().chain(logged).min(),
-            last_write_ms: s.last_write_ms(),
-        })
+        process.first_named_ms = process.first_named_ms.into_iter().chain(logged).min();
+        Some(process)
     }
 
     /// A run of which nothing was found yet: no file, no process, nothing held for it.

@@ -339,6 +339,18 @@ impl ProcessRecord {
         }
     }
 
+    /// The process as a record that was written once, at this instant, tells of it.
+    pub fn told_at(&self, at_ms: i64) -> RecordedProcess<'_> {
+        RecordedProcess {
+            pid: Some(self.pid),
+            host: self.host.as_deref(),
+            pid_namespace: self.pid_namespace.as_deref(),
+            identity: self.identity.clone(),
+            first_named_ms: Some(at_ms),
+            last_write_ms: Some(at_ms),
+        }
+    }
+
     /// Reads the members of [`ProcessRecord::members`]; `None` without a whole number as pid. Any other
     /// member of a wrong type reads as absent.
     pub fn read(doc: &Document<'_>) -> Option<Self> {

@@ -15,7 +15,7 @@ use super::document::{Document, Keys, Lookup};
 use super::error::DecodeError;
 use super::limits;
 use super::open::Open;
-use super::process::RecordedIdentity;
+use super::process::{RecordedIdentity, RecordedProcess};
 use super::proof::Proof;
 use super::raw::{Kind, Raw};
 use super::scan;
@@ -380,6 +380,19 @@ impl StatusView {
             .max()
     }
 
+    /// The process that it names.
+    pub fn process(&self) -> RecordedProcess<'_> {
+        RecordedProcess {
+            pid: self.pid,
+            // An empty name names no host.
+            host: self.hostname.as_deref().filter(|host| !host.is_empty()),
+            pid_namespace: self.pid_namespace.as_deref(),
+            identity: self.identity.clone(),
+            first_named_ms: self.started_at_ms,
+            last_write_ms: self.last_write_ms(),
+        }
+    }
+
     /// The session file that a resume would use: the run's, else that of the only or last step.
     pub fn resume_session_file(&self) -> Option<&str> {
         self.session_file
@@ -390,6 +403,11 @@ impl StatusView {
     /// The overlay, when it reads.
     pub fn valid_overlay(&self) -> Option<&Proof> {
         self.overlay.as_ref()?.as_ref().ok()
+    }
+
+    /// Whether it carries the mark of a repair.
+    pub fn is_repaired(&self) -> bool {
+        self.valid_overlay().is_some_and(Proof::is_of_a_repairer)
     }
 
     /// The runner instance named by the overlay, unless it is a repairer's placeholder.
@@ -427,5 +445,15 @@ mod tests {
         let view = StatusView::read(&doc);
         let told = view.proof_like_overlay(&doc, proof.as_bytes());
         assert_eq!(told, None, "an overlay that is no proof tells nothing of a file");
+    }
+
+    #[test]
+    fn a_process_is_told_with_its_newest_write_and_an_empty_host_is_none() {
+        let text = r#"{"state":"running","pid":7,"hostname":"","startedAt":5,"lastUpdate":8,
+            "steps":[{"agent":"a","status":"running","startedAt":9}]}"#;
+        let view = StatusView::read(&Document::parse(text).expect("an object"));
+        let process = view.process();
+        assert_eq!((process.pid, process.host), (Some(7), None));
+        assert_eq!((process.first_named_ms, process.last_write_ms), (Some(5), Some(9)));
     }
 }

@@ -15,7 +15,7 @@ use super::document::{Document, object_text};
 use super::finalize::CanonicalSession;
 use super::lease::LeaseOwner;
 use super::open::{Open, Word as _};
-use super::process::{ProcessRecord, RecordedIdentity};
+use super::process::{ProcessRecord, RecordedIdentity, RecordedProcess};
 use super::proof::{OBSERVER_UNAVAILABLE, Proof};
 use super::raw::Raw;
 use super::slot::SlotOwner;
@@ -165,6 +165,17 @@ impl Claim {
             pid_namespace_scope: self.pid_namespace.as_deref(),
             identity: &self.identity,
         })
+    }
+
+    /// The process that holds it. It is told of without a time.
+    pub fn process(&self) -> RecordedProcess<'_> {
+        RecordedProcess {
+            pid: Some(self.pid),
+            host: Some(&self.host),
+            pid_namespace: self.pid_namespace.as_deref(),
+            identity: self.identity.clone(),
+            ..RecordedProcess::default()
+        }
     }
 
     /// Reads a claim of this form; `None` for the bare token of another implementation, which names

@@ -27,7 +27,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::error::with_causes;
 use crate::protocol::lease::LeaseOwner;
-use crate::protocol::proof::Proof;
 use crate::protocol::slot::SlotOwner;
 use crate::protocol::state::RunState;
 use crate::protocol::status::StatusView;
@@ -219,7 +218,7 @@ impl Change {
         let is_status = path.rsplit('/').next() == Some(layout::STATUS);
         is_status
             && read(&before.text).is_some_and(|before| state(&before))
-            && read(after).is_some_and(|after| !state(&after) && !is_repaired(&after))
+            && read(after).is_some_and(|after| !state(&after) && !after.is_repaired())
     }
 
     /// The path that it begins at.
@@ -360,11 +359,6 @@ pub(super) fn drop_unfinished<H: WriteHost>(
         dropped.transpose().map_err(|e: io::Error| ChangeError::system(path, &e))?;
     }
     Ok(())
-}
-
-/// Whether a status carries the mark of a repair.
-pub(super) fn is_repaired(status: &StatusView) -> bool {
-    status.valid_overlay().is_some_and(Proof::is_of_a_repairer)
 }
 
 /// Every change with how it stands, before all that come ahead of it were made: a name that one of them moves

@@ -11,7 +11,7 @@ use crate::protocol::diagnose::diagnose;
 use crate::protocol::evidence::{FileFact, FileMeta, LeaseFact, RunEvidence};
 use crate::protocol::ids::RunId;
 use crate::protocol::open::Word as _;
-use crate::protocol::process::{Liveness, Presence, RecordedProcess};
+use crate::protocol::process::{Liveness, Presence};
 use crate::protocol::reconcile;
 use crate::protocol::repair::{self, Cause, Repair};
 use crate::protocol::result::ResultPlace;
@@ -25,7 +25,7 @@ use crate::store::host::{FileKind, Host, Part};
 use crate::store::sidecar::Decision;
 use crate::store::{RunsRoot, Store, consequences, identity};
 
-use super::change::{self, ChangeError};
+use super::change::ChangeError;
 use super::decide::{self, ActionKind, Beside, End};
 use super::draft::{self, Draft, below};
 use super::place;
@@ -180,8 +180,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
             let text = draft::text(host, &self.around.root, &path).ok()??.text;
             let view = StatusView::read(&Document::parse(&text).ok()?);
             // A repair that was cut off tells nothing of the run.
-            let ends = view.known_state().is_some_and(RunState::is_terminal)
-                && !change::is_repaired(&view);
+            let ends = view.known_state().is_some_and(RunState::is_terminal) && !view.is_repaired();
             (is_status && ends && view.run_id.as_deref() == Some(&e.run_id)).then(|| name.clone())
         })
     }
@@ -494,15 +493,8 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let path = format!("{slot}/{}", layout::SLOT_CLAIM);
         let part = Part::All(limits::SIDECAR_MAX_BYTES);
         let found = place::read(host, &self.around.root, &path, part).ok().flatten();
-        let Some(claim) = found.and_then(|(bytes, _)| Claim::read(&bytes)) else { return false };
-        let record = RecordedProcess {
-            pid: Some(claim.pid),
-            host: Some(&claim.host),
-            pid_namespace: claim.pid_namespace.as_deref(),
-            identity: claim.identity.clone(),
-            ..RecordedProcess::default()
-        };
-        identity::judge(host, &record).word.is_gone()
+        let claim = found.and_then(|(bytes, _)| Claim::read(&bytes));
+        claim.is_some_and(|claim| identity::judge(host, &claim.process()).word.is_gone())
     }
 
     /// What a run that gets its end has left over: its configuration, and unfinished replacements.

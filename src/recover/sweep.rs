@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use crate::protocol::evidence::{RunEvidence, Times};
 use crate::protocol::limits;
-use crate::protocol::process::{Liveness, RecordedIdentity, RecordedProcess};
+use crate::protocol::process::{Liveness, ProcessRecord, RecordedProcess};
 use crate::protocol::result::ResultPlace;
 use crate::protocol::state::RunState;
 use crate::protocol::status::StatusView;
@@ -92,35 +92,28 @@ pub(super) struct Mark {
 /// A record of a process that owns its texts.
 #[derive(Debug)]
 struct Process {
-    pid: Option<i64>,
-    host: Option<String>,
-    pid_namespace: Option<String>,
-    identity: RecordedIdentity,
+    record: ProcessRecord,
     first_named_ms: Option<i64>,
     last_write_ms: Option<i64>,
 }
 
 impl Process {
-    fn of(record: &RecordedProcess<'_>) -> Self {
-        Self {
-            pid: record.pid,
+    /// `None` where no process is named.
+    fn of(record: &RecordedProcess<'_>) -> Option<Self> {
+        let (first_named_ms, last_write_ms) = (record.first_named_ms, record.last_write_ms);
+        let record = ProcessRecord {
+            pid: record.pid?,
             host: record.host.map(str::to_owned),
             pid_namespace: record.pid_namespace.map(str::to_owned),
             identity: record.identity.clone(),
-            first_named_ms: record.first_named_ms,
-            last_write_ms: record.last_write_ms,
-        }
+        };
+        Some(Self { record, first_named_ms, last_write_ms })
     }
 
     fn is_live<H: Host>(&self, host: &H) -> bool {
-        let record = RecordedProcess {
-            pid: self.pid,
-            host: self.host.as_deref(),
-            pid_namespace: self.pid_namespace.as_deref(),
-            identity: self.identity.clone(),
-            first_named_ms: self.first_named_ms,
-            last_write_ms: self.last_write_ms,
-        };
+        let (first_named_ms, last_write_ms) = (self.first_named_ms, self.last_write_ms);
+        let record = self.record.told_at(0);
+        let record = RecordedProcess { first_named_ms, last_write_ms, ..record };
         identity::judge(host, &record).word == Liveness::Live
     }
 }
@@ -255,7 +248,7 @@ impl Memory {
         let is_active = status.and_then(StatusView::known_state).is_none_or(RunState::is_active);
         let process = match d.verdict {
             Verdict::Running if e.life.word == Liveness::Live && marked => {
-                Some(Process::of(&e.process()?))
+                Some(Process::of(&e.process()?)?)
             }
             // A marker that stays becomes stale in time.
             _ if marked && !d.has(Flag::MarkerStale) => return None,

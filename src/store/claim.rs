@@ -20,7 +20,6 @@
 
 use std::io;
 
-use crate::protocol::process::RecordedProcess;
 use crate::protocol::written::Claim;
 use crate::protocol::{layout, limits};
 
@@ -106,14 +105,7 @@ fn set_aside<H: WriteHost>(host: &H, slot: &H::Dir, name: &str) -> Result<(), Sl
     let Some(claim) = Claim::read(&bytes) else {
         return honoured(format!("{name} is claimed by a process that left no name"));
     };
-    let record = RecordedProcess {
-        pid: Some(claim.pid),
-        host: Some(&claim.host),
-        pid_namespace: claim.pid_namespace.as_deref(),
-        identity: claim.identity.clone(),
-        ..RecordedProcess::default()
-    };
-    let life = identity::judge(host, &record);
+    let life = identity::judge(host, &claim.process());
     if !life.word.is_gone() {
         return honoured(format!("{name} is claimed: {}", life.why));
     }

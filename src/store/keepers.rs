@@ -6,7 +6,7 @@
 //! Spec: RS-SLOT-19, RS-SLOT-20.
 
 use crate::protocol::evidence::{Keepers, LaunchFact, ObserverFact};
-use crate::protocol::process::{ProcessRecord, RecordedProcess};
+use crate::protocol::process::ProcessRecord;
 use crate::protocol::written_startup::LaunchNote;
 use crate::protocol::{Document, layout, limits};
 
@@ -16,15 +16,7 @@ use super::{identity, observer_record};
 /// What became of launcher and observer, judged now.
 pub(super) fn of<H: Host>(host: &H, run_dir: &H::Dir, run_id: &str) -> Keepers {
     let is_gone = |process: &ProcessRecord, at_ms: i64| {
-        let record = RecordedProcess {
-            pid: Some(process.pid),
-            host: process.host.as_deref(),
-            pid_namespace: process.pid_namespace.as_deref(),
-            identity: process.identity.clone(),
-            first_named_ms: Some(at_ms),
-            last_write_ms: Some(at_ms),
-        };
-        identity::judge(host, &record).word.is_gone()
+        identity::judge(host, &process.told_at(at_ms)).word.is_gone()
     };
     let part = Part::All(limits::SIDECAR_MAX_BYTES);
     let note = host.read_at(run_dir, layout::LAUNCH_NOTE.as_ref(), part).ok();

@@ -9,7 +9,7 @@
 
 use std::ffi::OsStr;
 
-use crate::protocol::process::{Liveness, RecordedProcess};
+use crate::protocol::process::Liveness;
 use crate::protocol::status::StatusView;
 
 use super::host::{Host, WatchHost};
@@ -22,15 +22,7 @@ impl<H: Host> Store<'_, H> {
     pub fn is_attended(&self, runs: &RunsRoot<H>, name: &OsStr) -> bool {
         let Ok(dir) = self.host.open_dir_at(&runs.dir, name) else { return false };
         let Ok(Some(observer)) = observer_record::read(self.host, &dir) else { return false };
-        let own = &observer.process;
-        let recorded = RecordedProcess {
-            pid: Some(own.pid),
-            host: own.host.as_deref(),
-            pid_namespace: own.pid_namespace.as_deref(),
-            identity: own.identity.clone(),
-            first_named_ms: Some(observer.since_ms),
-            last_write_ms: Some(observer.since_ms),
-        };
+        let recorded = observer.process.told_at(observer.since_ms);
         name.to_str() == Some(&observer.run_id)
             && identity::judge(self.host, &recorded).word == Liveness::Live
     }
@@ -52,14 +44,6 @@ impl<H: WatchHost> Store<'_, H> {
     /// Lets the end of the process that a status names end a pause. `false`: it is not there any more, or
     /// nothing tells.
     pub fn watch_runner(&self, status: &StatusView, watch: &mut H::Watch, number: usize) -> bool {
-        let recorded = RecordedProcess {
-            pid: status.pid,
-            host: status.hostname.as_deref(),
-            pid_namespace: status.pid_namespace.as_deref(),
-            identity: status.identity.clone(),
-            first_named_ms: status.started_at_ms,
-            last_write_ms: status.last_write_ms(),
-        };
-        self.host.watch_process(watch, &recorded, number)
+        self.host.watch_process(watch, &status.process(), number)
     }
 }

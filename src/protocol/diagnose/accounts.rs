@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use super::super::proof::Proof;
 use super::super::result::ResultPlace;
 use super::super::state::RunState;
 use super::super::status::StatusView;
@@ -55,7 +54,7 @@ pub(super) fn status_is_repaired(e: &RunEvidence) -> bool {
 }
 
 fn overlay_is_repaired(e: &RunEvidence) -> bool {
-    status(e).and_then(StatusView::valid_overlay).is_some_and(Proof::is_of_a_repairer)
+    status(e).is_some_and(StatusView::is_repaired)
 }
 
 /// Every account of a final outcome. `paused` is none: a later account may rightly follow it.
