@@ -18,9 +18,11 @@
 //! ours comes between. Other programs ask for neither: against them the second looks are what helps.
 //!
 //! A crash leaves a record that says `begun`. A full disk stops the apply before its next action; room is
-//! made, and it is called again. Spec: RS-REC-20 to RS-REC-27.
+//! made, and it is called again. Whatever else the system refuses concerns one action: what was made of it is taken
+//! back, or stays begun where that is refused as well, and the others go on. Spec: RS-REC-20 to RS-REC-27, RS-REC-32.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
@@ -30,7 +32,7 @@ use crate::protocol::error::with_causes;
 use crate::protocol::evidence::Times;
 use crate::protocol::layout;
 use crate::store::atomic::WriteError;
-use crate::store::host::WriteHost;
+use crate::store::host::{Host, WriteHost};
 use crate::store::retry::RetryPolicy;
 use crate::store::{Opened, RunsRoot, Store, advisory, directory, journal as log_file};
 
@@ -216,7 +218,8 @@ pub(super) fn carried_out<H: WriteHost>(
     let (root, _held) = enter(host, path)?;
     let mut applied = Applied { root: path.to_owned(), ..Applied::default() };
     let finished = memory.as_deref_mut().map(|memory| &mut memory.finished);
-    finish_begun(host, &root, finished, &mut applied).map_err(ApplyError::Read)?;
+    let unfinished =
+        finish_begun(host, (path, &root), finished, &mut applied).map_err(ApplyError::Read)?;
     if applied.stopped.is_some() {
         return Ok(applied);
     }
@@ -234,6 +237,11 @@ pub(super) fn carried_out<H: WriteHost>(
     let mut around = around.for_one_at_a_time();
     let mut work = Work { host, root: &root, apply: None, number: 0 };
     for (action, requires) in chosen {
+        if unfinished.contains(&action.path) {
+            let why = "what an earlier recovery began of it is not finished".to_owned();
+            applied.left.push(LeftOver { id: action.id, run_id: action.run_id, why });
+            continue;
+        }
         store.now_ms = host.now_ms();
         around.forget();
         match work.carry_out(&store, &around, &action, &requires) {
@@ -303,10 +311,7 @@ enum Stop {
 
 impl From<ChangeError> for Stop {
     fn from(e: ChangeError) -> Self {
-        match e {
-            ChangeError::System { .. } => Self::All(e.to_string()),
-            ChangeError::BadPath(_) | ChangeError::Changed { .. } => Self::Left(e.to_string()),
-        }
+        if e.is_capacity() { Self::All(e.to_string()) } else { Self::Left(e.to_string()) }
     }
 }
 
@@ -326,17 +331,8 @@ impl<H: WriteHost> Work<'_, H> {
         planned: &Action,
         requires: &[Requirement],
     ) -> Result<(), Stop> {
-        let of_run = store.runs_roots.iter().find(|runs| planned.path.parent() == Some(&runs.path));
-        // The writers of a run lock in its runs root. What belongs to no run has no other writer of ours.
-        let place = of_run.map(|runs| runs.path.to_string_lossy()).unwrap_or_default();
-        let locks =
-            of_run.map(|runs| advisory::Locks::new(self.host, runs.dir(), &place, LOCK_WAIT_MS));
-        let _own = match locks.as_ref().map(|locks| locks.acquire(&planned.run_id)) {
-            Some(Ok(guard)) => Some(guard),
-            None | Some(Err(advisory::LockError::Unavailable(_))) => None,
-            Some(Err(e)) => return Err(Stop::Left(e.to_string())),
-        };
-        let action = match of_run {
+        let _turn = turn(self.host, store, &planned.path).map_err(Stop::Left)?;
+        let action = match runs_root_of(store, &planned.path) {
             Some(runs) => Self::again(store, around, runs, planned)?,
             // Its changes tell all that it relies on.
             None => planned.clone(),
@@ -374,10 +370,12 @@ impl<H: WriteHost> Work<'_, H> {
         let number = self.number;
         name_asides(&mut changes, id, number);
         let record = Logged::new(&action, self.host.now_ms(), changes);
-        journal::write(self.host, dir, number, &record)?;
+        // What keeps one record from being written keeps the next one as well.
+        let unwritten = |e| Stop::All(format!("{}/{e}", journal::place(id)));
+        journal::write(self.host, dir, number, &record).map_err(unwritten)?;
         for (at, change) in record.changes.iter().enumerate() {
             if let Err(e) = step(self.host, self.root, change) {
-                return Err(self.back_out(dir, number, &record.changes[..at], e));
+                return Err(self.back_out(dir, number, &record.changes[..=at], e));
             }
         }
         // See the module `journal` for what a failure leaves.
@@ -405,22 +403,32 @@ impl<H: WriteHost> Work<'_, H> {
         }
     }
 
-    /// Takes back what was made of an action that cannot go on.
-    fn back_out(&self, dir: &H::Dir, number: u32, made: &[Change], e: ChangeError) -> Stop {
+    /// Takes back what was made of an action that cannot go on: of these changes the last one failed.
+    fn back_out(&self, dir: &H::Dir, number: u32, tried: &[Change], e: ChangeError) -> Stop {
         let (host, root) = (self.host, self.root);
         // Without room nothing is taken back either; the next apply goes on from here.
-        if matches!(e, ChangeError::System { .. }) {
+        if e.is_capacity() {
             return e.into();
         }
-        for change in made.iter().rev() {
+        // One that the system refused may have been made and not flushed; where somebody else was met it was not.
+        let failed = usize::from(!matches!(e, ChangeError::System { .. }));
+        for change in tried[..tried.len() - failed].iter().rev() {
             let taken = match change::stand(host, root, change) {
                 Ok(Stand::After) => change::take_back(host, root, change),
                 Ok(_) => Ok(()),
                 Err(e) => Err(e),
             };
-            if let Err(also) = taken {
-                let _ = journal::mark(host, dir, number, (State::Begun, State::Superseded));
-                return Stop::Left(format!("{e}; a part of it stands: {also}"));
+            match taken {
+                Ok(()) => {}
+                Err(also @ ChangeError::System { .. }) => {
+                    return Stop::Left(format!(
+                        "{e}; what was made of it stands for now ({also}), and the next recovery goes on with it"
+                    ));
+                }
+                Err(also) => {
+                    let _ = journal::mark(host, dir, number, (State::Begun, State::Superseded));
+                    return Stop::Left(format!("{e}; a part of it stands: {also}"));
+                }
             }
         }
         let _ = journal::forget(host, dir, number);
@@ -430,6 +438,32 @@ impl<H: WriteHost> Work<'_, H> {
 
 /// How long another writer of ours may hold a run, in ms.
 const LOCK_WAIT_MS: u64 = 2_000;
+
+/// The runs root of a run directory; `None` for what belongs to no run.
+fn runs_root_of<'s, H: Host>(store: &'s Store<'_, H>, path: &Path) -> Option<&'s RunsRoot<H>> {
+    store.runs_roots.iter().find(|runs| path.parent() == Some(&runs.path))
+}
+
+/// The turn to write to a run, among the writers of ours, who lock in its runs root. What belongs to no run has no
+/// other writer of ours.
+///
+/// # Errors
+/// A sentence, when another writer keeps it.
+/// Spec: RS-REC-23.
+pub(super) fn turn<'a, H: WriteHost>(
+    host: &'a H,
+    store: &'a Store<'_, H>,
+    path: &Path,
+) -> Result<Option<advisory::Guard<'a, H>>, String> {
+    let run = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let Some(runs) = runs_root_of(store, path) else { return Ok(None) };
+    let place = runs.path.to_str().unwrap_or(&runs.label);
+    match advisory::Locks::new(host, runs.dir(), place, LOCK_WAIT_MS).acquire(&run) {
+        Ok(guard) => Ok(Some(guard)),
+        Err(advisory::LockError::Unavailable(_)) => Ok(None),
+        Err(e) => Err(e.to_string()),
+    }
+}
 
 /// Gives what is set aside its name.
 fn name_asides(changes: &mut [Change], apply: &str, number: u32) {
@@ -453,14 +487,16 @@ fn step<H: WriteHost>(host: &H, root: &H::Dir, change: &Change) -> Result<(), Ch
     }
 }
 
-/// Step 3.
+/// Step 3. What it is about that could not be finished now is returned.
 /// Spec: RS-REC-26.
 fn finish_begun<H: WriteHost>(
     host: &H,
-    root: &H::Dir,
+    (path, root): (&Path, &H::Dir),
     mut finished: Option<&mut HashSet<String>>,
     applied: &mut Applied,
-) -> io::Result<()> {
+) -> io::Result<HashSet<PathBuf>> {
+    let mut unfinished = HashSet::new();
+    let mut store = None;
     for id in journal::applies(host, root)? {
         // Nothing is ever begun again in an apply that has ended.
         if finished.as_ref().is_some_and(|finished| finished.contains(&id)) {
@@ -480,7 +516,14 @@ fn finish_begun<H: WriteHost>(
                     continue;
                 }
             };
-            match finish_one(host, root, &record.changes) {
+            let store = match &mut store {
+                Some(store) => store,
+                none => none.insert(opened(host, path)?),
+            };
+            let about = Path::new(&record.path);
+            let turn = turn(host, store, about).map_err(Stop::Left);
+            let done = turn.and_then(|_turn| Ok(finish_one(host, root, &record.changes)?));
+            match done {
                 Ok(State::Done) => {
                     journal::mark(host, &dir, number, (state, State::Done))?;
                     applied.finished.push(record.run_id);
@@ -491,9 +534,18 @@ fn finish_begun<H: WriteHost>(
                     applied.problems.push(format!("{run}: somebody else went on with it"));
                 }
                 Ok(_) => journal::forget(host, &dir, number)?,
-                Err(e) => {
-                    applied.stopped = Some(format!("{}: {e}", record.run_id));
-                    return Ok(());
+                Err(Stop::All(why)) => {
+                    applied.stopped = Some(format!("{}: {why}", record.run_id));
+                    return Ok(unfinished);
+                }
+                // It must not keep the other runs from their ends.
+                Err(Stop::Left(why)) => {
+                    has_begun = true;
+                    let run = &record.run_id;
+                    applied.problems.push(format!(
+                        "{run}: what recovery {id} began cannot be finished yet: {why}; the next one tries again"
+                    ));
+                    unfinished.insert(about.to_owned());
                 }
             }
         }
@@ -501,7 +553,14 @@ fn finish_begun<H: WriteHost>(
             finished.insert(id);
         }
     }
-    Ok(())
+    Ok(unfinished)
+}
+
+/// The store at its root, for what is about its writers.
+pub(super) fn opened<'h, H: Host>(host: &'h H, path: &Path) -> io::Result<Store<'h, H>> {
+    match Store::open(host, path, host.now_ms(), Times::default())? {
+        Opened::Store(store) | Opened::Run(store, ..) => Ok(store),
+    }
 }
 
 /// Finishes the changes of a record that was begun: done, or forgotten ([`State::Undone`]) when none of them

@@ -171,6 +171,11 @@ impl fmt::Display for ChangeError {
 impl std::error::Error for ChangeError {}
 
 impl ChangeError {
+    /// Whether there was no room for now, so that nothing else can be done either.
+    pub(super) fn is_capacity(&self) -> bool {
+        matches!(self, Self::System { is_capacity: true, .. })
+    }
+
     pub(super) fn system(path: &str, e: &io::Error) -> Self {
         let (path, why) = (path.to_owned(), e.to_string());
         Self::System { path, why, is_capacity: atomic::is_capacity(e) }

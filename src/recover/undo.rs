@@ -3,7 +3,7 @@
 //! Ordered steps of [`undo`]:
 //! 1. lock as [`apply`](super::apply()) does;
 //! 2. find the apply: the last one with something to take back, or the one that is named;
-//! 3. for each of its actions, the last first: look at all its changes. If somebody has changed one of the
+//! 3. for each of its actions, the last first, with the lock of its run's own writers: look at all its changes. If somebody has changed one of the
 //!    files since, the action stays as it is, whole;
 //! 4. take its changes back, the last first; of one that was begun the unfinished replacements go first;
 //! 5. mark its record as undone.
@@ -16,7 +16,7 @@ use std::path::Path;
 
 use crate::store::host::WriteHost;
 
-use super::apply::{ApplyError, enter};
+use super::apply::{ApplyError, enter, opened, turn};
 use super::change::{self, Change, ChangeError, Stand};
 use super::journal::{self, State};
 
@@ -52,6 +52,8 @@ pub fn undo<H: WriteHost>(host: &H, path: &Path, id: Option<&str>) -> Result<Und
             continue;
         }
         undone.id = Some(id);
+        let store = opened(host, path).map_err(failed)?;
+        let told = |e: ChangeError| e.to_string();
         for (number, state) in records.into_iter().rev() {
             let record = match journal::read(host, &dir, (number, state)) {
                 Ok(record) => record,
@@ -60,16 +62,19 @@ pub fn undo<H: WriteHost>(host: &H, path: &Path, id: Option<&str>) -> Result<Und
                     continue;
                 }
             };
-            let dropped = match state {
-                State::Begun => change::drop_unfinished(host, &root, &record.changes),
-                _ => Ok(()),
-            };
-            match dropped.and_then(|()| take_back(host, &root, &record.changes)) {
+            let turn = turn(host, &store, Path::new(&record.path));
+            let back = turn.and_then(|_turn| {
+                if state == State::Begun {
+                    change::drop_unfinished(host, &root, &record.changes).map_err(told)?;
+                }
+                take_back(host, &root, &record.changes).map_err(told)
+            });
+            match back {
                 Ok(()) => {
                     mark(host, &dir, number, state).map_err(ApplyError::Read)?;
                     undone.undone.push((record.run_id, record.action));
                 }
-                Err(e) => undone.left.push((record.run_id, e.to_string())),
+                Err(why) => undone.left.push((record.run_id, why)),
             }
         }
         return Ok(undone);

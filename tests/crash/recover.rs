@@ -7,6 +7,7 @@
 //!
 //! Covers RS-REC-19 to RS-REC-26 and RS-REC-28.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use runstore::protocol::segment::sha256_hex;
 use runstore::recover::{Applied, ApplyError, Undone, Wanted, apply, undo};
 use runstore::store::host::Host as _;
 use serde_json::{Value, json};
-use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
 use testkit::records::{self, SESSION, with};
 
 use crate::sweep::{at, every_call, recorded};
@@ -333,6 +334,40 @@ fn every_failing_effect_of_an_apply_is_made_good_by_the_next_one() {
             assert!(differ.is_empty(), "{at}: {differ:?}; {again:?}");
         });
     }
+}
+
+// RS-REC-32: what the system refuses for one run concerns no other, unless there is no room for anything.
+#[test]
+fn a_failing_effect_on_one_run_keeps_no_other_from_its_end() {
+    let pair = |host: &FaultHost| {
+        runs(host);
+        orphan(host, "lost");
+        orphan(host, "lost-too");
+        host.set_now_ms(host.now_ms() + HOUR_MS);
+    };
+    let (left, stopped) = (Cell::new(0), Cell::new(0));
+    every_call(pair, recover, |host, done, fault| {
+        let Ok(done) = done else { return };
+        let at = format!("{fault:?}: {done:?}");
+        let no_room = matches!(fault.how, Injected::Errno(24 | 28));
+        if let Some(why) = &done.stopped {
+            stopped.set(stopped.get() + 1);
+            assert!(no_room || why.contains("recovery"), "only its own record may stop it: {at}");
+            return;
+        }
+        assert!(done.done.len() + done.left.len() == 2 && done.left.len() < 2, "{at}");
+        for one in &done.left {
+            left.set(left.get() + 1);
+            assert!(!no_room, "{at}");
+            let run = &one.run_id;
+            let status = host.text(&format!("{RUNS}/{run}/status.json")).expect("there");
+            let is_whole = status.contains("\"running\"")
+                && !host.has(&format!("{RESULTS}/{run}.json"))
+                && host.has(&format!("{RUNS}/.active-runs/{run}"));
+            assert!(is_whole, "what was made of it is taken back: {at}");
+        }
+    });
+    assert!(left.get() > 0 && stopped.get() > 0, "{left:?} left, {stopped:?} stopped");
 }
 
 /// A runner that was only thought to be gone, or another repairer, ends the run right before each effect.

@@ -15,12 +15,13 @@ use std::process::Command;
 use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::slot::pool_name;
 use runstore::store::{RealHost, directory};
+use serde_json::Value;
 use testkit::driver::{self, OPERATIONS};
-use testkit::process::{NOBODY, for_everybody, is_root, skip};
+use testkit::process::{NOBODY, for_everybody, is_root, now_ms, skip};
 use testkit::program::{self, Outcome};
-use testkit::tree;
+use testkit::{records, tree};
 
-use crate::ask::LIMIT;
+use crate::ask::{self, Answer, LIMIT, utf8};
 
 /// A store for one operation, and a place outside of it.
 struct Place {
@@ -368,4 +369,53 @@ fn no_umask_opens_or_closes_what_is_written() {
             }
         }
     }
+}
+
+/// Asks `recover` as the user that the store belongs to.
+fn recovered(place: &Place, copy: &Path) -> Answer {
+    let root = place.root();
+    let args = ["recover", utf8(&root), "--apply", "--format", "json"];
+    Answer::of(&if is_root() { ask::run_as_nobody(copy, &args) } else { ask::run(&args) })
+}
+
+/// A run that says it works, long ago, and whose process is gone.
+fn orphan(place: &Place, id: &str) -> PathBuf {
+    let run = place.folder(&format!("async-subagent-runs/{id}"));
+    let status = run.join("status.json");
+    let text = records::running(id, 999_999_999, now_ms() - 120_000).to_string();
+    fs::write(&status, text).expect("room");
+    give(&status);
+    for path in [&status, &run] {
+        tree::set_time_ms(path, 1).expect("ours");
+    }
+    run
+}
+
+fn told(place: &Place, id: &str) -> String {
+    let path = place.root().join(format!("async-subagent-runs/{id}/status.json"));
+    let status: Value = serde_json::from_slice(&fs::read(path).expect("there")).expect("JSON");
+    status["state"].as_str().expect("a word").to_owned()
+}
+
+// RS-REC-32: what the system refuses for one run concerns no other.
+#[test]
+fn a_run_that_cannot_be_written_keeps_no_other_from_its_end() {
+    let place = Place::new();
+    let copy = for_everybody(&ask::binary(), place.dir.path()).expect("room");
+    let locked = orphan(&place, "locked");
+    fs::set_permissions(&locked, Permissions::from_mode(0o500)).expect("ours");
+    let refused = recovered(&place, &copy);
+    let why = refused.json["left"][0]["why"].as_str().expect("a text");
+    assert_eq!((refused.code, told(&place, "locked").as_str()), (1, "running"), "{refused:?}");
+    assert!(why.contains("locked/status.json") && why.contains("denied"), "{why}");
+    let results = place.root().join("async-subagent-results/locked.json");
+    assert!(!results.exists(), "what was made of it is taken back");
+    orphan(&place, "free");
+    let next = recovered(&place, &copy);
+    assert_eq!((next.code, told(&place, "free").as_str()), (1, "failed"), "{next:?}");
+    assert_eq!(told(&place, "locked"), "running");
+    fs::set_permissions(&locked, Permissions::from_mode(0o700)).expect("ours");
+    let last = recovered(&place, &copy);
+    assert_eq!((last.code, told(&place, "locked").as_str()), (0, "failed"), "{last:?}");
+    assert!(results.exists(), "it has its result now");
 }

@@ -1,7 +1,7 @@
 //! Runs whose runner is gone get a truthful end: `recover`.
 //!
 //! Theory of operation. Each test makes a store with one thing wrong, asks for the plan, carries it out, asks again,
-//! looks with `inspect`, and takes it back. What must not be touched stands beside it. RS-REC-01 to RS-REC-31.
+//! looks with `inspect`, and takes it back. What must not be touched stands beside it. RS-REC-01 to RS-REC-32.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +11,7 @@ use std::path::Path;
 use runstore::protocol::observer_record::ObserverRecord;
 use runstore::protocol::process::{ProcessRecord, RecordedIdentity};
 use runstore::protocol::segment::sha256_hex;
+use runstore::store::advisory::lock_name;
 use serde_json::{Value, json};
 use testkit::process::{Live, now_ms};
 use testkit::records::{self, SESSION, with};
@@ -499,6 +500,32 @@ fn one_recovery_at_a_time() {
     assert_eq!(refused.code, 7, "{}", refused.errors());
     assert!(refused.errors().contains("recovery.lock"), "{}", refused.errors());
     assert_eq!(status(&store, "lost")["state"], "running");
+}
+
+// RS-REC-23: a writer of ours that holds the lock of a run keeps every kind of recovery from it.
+#[test]
+fn neither_an_undo_nor_a_begun_action_goes_on_while_a_writer_has_the_run() {
+    let store = Store::new();
+    orphan(&store, "lost");
+    let applied = recover(&store, &["--apply"]);
+    let id = applied.json["applies"][0].as_str().expect("an id");
+    let lock = store.root().join("async-subagent-runs/.runstore").join(lock_name("lost"));
+    let lock = fs::OpenOptions::new().append(true).open(lock).expect("the apply made it");
+    fs::File::try_lock(&lock).expect("nobody holds it");
+    let undone = undo(&store);
+    let why = undone.json["left"][0]["why"].as_str().expect("a text");
+    assert!(undone.code == 1 && why.contains("held the lock"), "{undone:?}");
+    assert_eq!(status(&store, "lost")["state"], "failed");
+    let record =
+        |state: &str| store.root().join(format!(".runstore/recovery/{id}/00001.{state}.json"));
+    fs::rename(record("done"), record("begun")).expect("ours");
+    let next = recover(&store, &["--apply"]);
+    let problem = next.json["problems"][0].as_str().expect("a text");
+    assert!(next.code == 1 && problem.contains("cannot be finished yet"), "{next:?}");
+    assert!(record("begun").exists());
+    drop(lock);
+    let last = recover(&store, &["--apply"]);
+    assert_eq!((last.code, &last.json["finished"][0]), (0, &json!("lost")), "{last:?}");
 }
 
 #[test]

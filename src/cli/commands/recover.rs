@@ -3,7 +3,7 @@
 //! Theory of operation. The plan is the default and writes nothing; `--apply` has the library make it anew under
 //! the recovery lock and carry it out. A plan that was saved as JSON is carried out with `--from`: an action
 //! goes ahead only if the rules still ask for it and everything that it relied on is as it was.
-//! Spec: RS-REC-18, RS-REC-29 to RS-REC-31.
+//! Spec: RS-REC-18, RS-REC-29 to RS-REC-32.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
