@@ -25,7 +25,7 @@
 //! A crash leaves a note, and the run in its place or under a private name, until the next removal. What stays
 //! in any case: entries of the terminal index and of result indexes, which their readers clean.
 //!
-//! Results without a run, archives and replays are not removed. Spec: RS-RET-01 to RS-RET-12; facts §8.7, Z-60.
+//! Results without a run, archives and replays are not removed. Spec: RS-RET-01 to RS-RET-13; facts §8.7, Z-60.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -35,6 +35,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::protocol::diagnose::diagnose;
+use crate::protocol::error::with_causes;
 use crate::protocol::evidence::{FileFact, Times};
 use crate::protocol::ids::RunId;
 use crate::protocol::recovery::RecoveryDescriptor;
@@ -100,7 +101,7 @@ pub struct Outcome {
     pub finished: Vec<String>,
     /// Interrupted removals that were taken back, by run.
     pub put_back: Vec<String>,
-    /// What could not be cleaned up.
+    /// What could not be removed or cleaned up; the next removal tries again.
     pub problems: Vec<String>,
     /// Why it stopped before its end, if so.
     pub stopped: Option<WriteError>,
@@ -448,13 +449,31 @@ fn under_lock<H: WriteHost>(
                 let Candidate { run_id, path, .. } = candidate;
                 outcome.kept.push(Kept { run_id, path, keep });
             }
-            Err(e) => {
+            Err(Failed::One(e)) => {
+                let (run, why) = (&candidate.run_id, with_causes(&e));
+                outcome.problems.push(format!("{run}: {why}; the next removal tries again"));
+            }
+            Err(Failed::All(e)) => {
                 outcome.stopped = Some(e);
                 break;
             }
         }
     }
     Ok(outcome)
+}
+
+/// What a failed removal concerns.
+enum Failed {
+    /// Its run alone.
+    One(WriteError),
+    /// Every removal: there is no room, or the note cannot be written.
+    All(WriteError),
+}
+
+impl Failed {
+    fn of(e: WriteError) -> Self {
+        if e.is_capacity() { Self::All(e) } else { Self::One(e) }
+    }
 }
 
 struct Removal<'a, 'h, H: WriteHost> {
@@ -468,7 +487,8 @@ struct Removal<'a, 'h, H: WriteHost> {
 
 impl<H: WriteHost> Removal<'_, '_, H> {
     /// Steps 4 to 9; the reason when the run stays.
-    fn run(&self, candidate: &Candidate) -> Result<Option<Keep>, WriteError> {
+    /// Spec: RS-RET-13.
+    fn run(&self, candidate: &Candidate) -> Result<Option<Keep>, Failed> {
         let (host, runs) = (self.host, &self.store.runs_roots[candidate.root]);
         let name = OsStr::new(&candidate.run_id);
         let changed = |what: &str| Some(Keep::new("changed", what));
@@ -486,13 +506,15 @@ impl<H: WriteHost> Removal<'_, '_, H> {
             aside: format!("{}{uuid}", layout::DELETING_RUN_PREFIX),
             phase: Phase::Moving,
         };
-        let own = lock_dir::ensure(host, self.temp, layout::OWN_DIR)?;
-        let notes = lock_dir::ensure(host, &own, layout::PRUNE_DIR)?;
+        let own = lock_dir::ensure(host, self.temp, layout::OWN_DIR).map_err(Failed::All)?;
+        let notes = lock_dir::ensure(host, &own, layout::PRUNE_DIR).map_err(Failed::All)?;
         let file = format!("{uuid}.json");
         let durable = || Options::new(Durability::Durable);
         let options = durable().target(Target::New);
-        atomic::replace(host, &notes, &file, note.text().as_bytes(), &options)?;
-        let fail = |step, e| WriteError::of(host, &runs.dir, step, &candidate.run_id, e);
+        atomic::replace(host, &notes, &file, note.text().as_bytes(), &options)
+            .map_err(Failed::All)?;
+        let fail =
+            |step, e| Failed::of(WriteError::of(host, &runs.dir, step, &candidate.run_id, e));
         if let Err(e) = host.rename_new(&runs.dir, name, &runs.dir, note.aside.as_ref()) {
             let _ = host.unlink(&notes, file.as_ref());
             return Err(fail(Step::Rename, e));
@@ -506,7 +528,8 @@ impl<H: WriteHost> Removal<'_, '_, H> {
             return Ok(Some(keep));
         }
         note.phase = Phase::Deleting;
-        atomic::replace(host, &notes, &file, note.text().as_bytes(), &durable())?;
+        atomic::replace(host, &notes, &file, note.text().as_bytes(), &durable())
+            .map_err(Failed::All)?;
         delete(host, &runs.dir, &note.aside).map_err(|e| fail(Step::Remove, e))?;
         // A note of a run that is gone is removed by the next removal.
         let _ = host.unlink(&notes, file.as_ref());

@@ -1,7 +1,8 @@
 //! Runs that are removed: whole, or gone, or found and finished by the next removal; the others untouched.
 //!
-//! Covers RS-RET-07 to RS-RET-12.
+//! Covers RS-RET-07 to RS-RET-13.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use runstore::protocol::retention::Wish;
 use runstore::store::host::Host as _;
 use runstore::store::prune::{Outcome, PruneError, apply};
 use serde_json::{Value, json};
-use testkit::fault::{Crash, FaultHost, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
 use testkit::records;
 
 use crate::sweep::{every_call, last, recorded};
@@ -143,6 +144,34 @@ fn every_failing_effect_of_a_removal_is_made_good_by_the_next_one() {
             assert!(leftovers(host).is_empty(), "{at}: {:?}", leftovers(host));
         }
     });
+}
+
+// RS-RET-13: what the system refuses for one run concerns no other, unless there is no room for anything.
+#[test]
+fn a_failing_effect_on_one_run_keeps_no_other_from_being_removed() {
+    let pair = |host: &FaultHost| {
+        store(host);
+        let now = host.now_ms();
+        host.set_now_ms(now - 39 * DAY_MS);
+        ended(host, "old-too", 0);
+        host.set_now_ms(now);
+    };
+    let (failed, stopped) = (Cell::new(0), Cell::new(0));
+    every_call(pair, prune, |_, done, fault| {
+        let Ok(done) = done else { return };
+        let at = format!("{fault:?}: {done:?}");
+        let no_room = matches!(fault.how, Injected::Errno(24 | 28));
+        if let Some(e) = &done.stopped {
+            stopped.set(stopped.get() + 1);
+            assert!(no_room || !e.name.starts_with("old"), "only its note may stop it: {at}");
+        } else if done.problems.is_empty() {
+            assert_eq!(done.removed.len() + done.kept.len(), 3, "{at}");
+        } else {
+            failed.set(failed.get() + 1);
+            assert!(!no_room && done.removed.len() == 1 && done.problems.len() == 1, "{at}");
+        }
+    });
+    assert!(failed.get() > 0 && stopped.get() > 0, "{failed:?} failed, {stopped:?} stopped");
 }
 
 /// Somebody acts right before each effect of a removal: the run is gone, or he finds it whole.
