@@ -7,7 +7,7 @@
 //! name its pid before it runs.
 
 use std::ffi::OsStr;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -132,6 +132,20 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
             other => return other,
         }
     }
+}
+
+/// The lines of an output, each when it comes, so that a wait for one can have an end. Once nobody receives them
+/// any more, the next line is the last that is read.
+pub fn lines(from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<String>> {
+    let (to, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines() {
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 fn collect(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {

@@ -16,6 +16,7 @@ use testkit::{Store, tree};
 
 use crate::ask::{self, assert_harmless, utf8};
 use crate::launch::{Launch, has_handles};
+use crate::place::until;
 use crate::runner::{launch, met, sh};
 
 /// Asks a verb for JSON.
@@ -39,9 +40,9 @@ impl Launch {
     fn freeze(&self) {
         signal("-STOP", self.runner.pid);
         let stat = || fs::read_to_string(format!("/proc/{}/stat", self.runner.pid)).expect("ours");
-        while !stat().rsplit(')').next().is_some_and(|rest| rest.starts_with(" T")) {
-            std::thread::yield_now();
-        }
+        until("the runner is stopped", || {
+            stat().rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+        });
     }
 
     fn thaw(&self) {
@@ -87,9 +88,7 @@ fn a_live_run_is_stopped_and_asking_again_changes_nothing() {
     launch.until_it_ends(|| {
         launch.thaw();
         // It was taken up, and the step does not listen: the status says that the run is being stopped.
-        while launch.status()["stopped"] != json!(true) {
-            std::thread::yield_now();
-        }
+        until("the stop is taken up", || launch.status()["stopped"] == json!(true));
         let (code, again) = asked(&["stop", dir, "--wait"]);
         assert_eq!((code, &again["done"]), (0, &json!(true)), "{again}");
         assert_eq!(again["recordedState"], "stopped");

@@ -19,7 +19,7 @@ use runstore::protocol::slot::SlotKind;
 use runstore::protocol::written_status::FirstStatus;
 use runstore::protocol::{Document, RunMode, RunState, layout};
 use runstore::store::directory::create_path;
-use runstore::store::host::{Host as _, ProcessHost as _, RealHost, Signal};
+use runstore::store::host::{Host as _, ProcessHost, RealHost, Signal};
 use runstore::store::proof::{RunPlace, initialise};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::slot::{self, SlotRequest};
@@ -27,6 +27,7 @@ use runstore::store::{journal, markers, observer_record, run};
 use testkit::process::{now_ms, skip};
 
 use crate::ask;
+use crate::place::LIMIT_MS;
 
 const RUN: &str = "run-1";
 
@@ -178,13 +179,18 @@ impl Launch {
     pub(crate) fn until_it_ends(&self, act: impl FnOnce()) {
         let handle = self.host.hold(self.shim).expect("Linux has handles").expect("it is there");
         act();
-        self.host.wait_held(&handle, None).expect("a handle");
+        self.is_over(&handle, "the shim");
     }
 
     pub(crate) fn kill(&self, pid: i64) {
         let handle = self.host.hold(pid).expect("Linux has handles").expect("it is there");
         self.host.signal_held(&handle, Signal::Kill).expect("ours");
-        self.host.wait_held(&handle, None).expect("a handle");
+        self.is_over(&handle, "what was killed");
+    }
+
+    fn is_over(&self, handle: &<RealHost as ProcessHost>::Handle, who: &str) {
+        let ended = self.host.wait_held(handle, Some(LIMIT_MS)).expect("a handle");
+        assert!(ended, "{who} ends: {}", self.root.path().display());
     }
 
     pub(crate) fn proof(&self) -> Proof {

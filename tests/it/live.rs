@@ -20,6 +20,7 @@ use testkit::program;
 use testkit::records::{self, with};
 
 use crate::ask::{self, Answer};
+use crate::place::until;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -263,9 +264,7 @@ fn a_process_whose_main_thread_has_ended_is_alive() {
         let line = std::fs::read_to_string(format!("/proc/{}/stat", live.pid())).ok()?;
         Some(line.rsplit_once(") ")?.1.starts_with('Z'))
     };
-    while shows_zombie() == Some(false) {
-        std::thread::yield_now();
-    }
+    until("its main thread ends", || shows_zombie() != Some(false));
     assert_eq!(shows_zombie(), Some(true), "the main thread has ended, the process has not");
     assert_judged(&status, "running", "live", "a process ends with its last thread");
 }

@@ -8,7 +8,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use runstore::protocol::layout;
 use runstore::store::RealHost;
@@ -21,6 +22,30 @@ use crate::ask;
 pub(crate) const LIMIT_MS: u64 = 120_000;
 
 const MARK: &str = "RUNSTORE_TEST_PLACE";
+
+/// Waits until something holds, and fails when that takes longer than [`LIMIT_MS`].
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_millis(LIMIT_MS), "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits for the end of a child; one that goes on for longer than [`LIMIT_MS`] is killed, and that is a failure.
+pub(crate) fn end_of(what: &str, child: &mut Child) -> ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("ours") {
+            return status;
+        }
+        if begin.elapsed() > Duration::from_millis(LIMIT_MS) {
+            child.kill().and_then(|()| child.wait()).expect("ours");
+            panic!("it does not end: {what}");
+        }
+        std::thread::yield_now();
+    }
+}
 
 pub(crate) struct Place {
     _dir: tempfile::TempDir,

@@ -14,6 +14,7 @@ use testkit::driver;
 
 use crate::ask;
 use crate::launch::{Launch, has_handles, run_dir};
+use crate::place::until;
 
 /// A step that tells that it is there, and does something.
 pub(crate) fn met(then: &str) -> Value {
@@ -239,9 +240,7 @@ fn an_end_that_another_told_ends_the_steps_and_stays() {
     launch.go();
     let step = launch.meet();
     // A step is met before its runner tells of it; an end that is told in that moment is overtaken (RS-RMW-03).
-    while launch.status()["steps"][0]["status"] != "running" {
-        std::thread::yield_now();
-    }
+    until("the runner tells of its step", || launch.status()["steps"][0]["status"] == "running");
     launch.until_it_ends(|| {
         let mut status = launch.status();
         status["state"] = json!("stopped");

@@ -18,6 +18,7 @@ use testkit::process::skip;
 
 use crate::ask;
 use crate::launch::{Launch, has_handles, run_dir};
+use crate::place::until;
 
 #[test]
 fn every_end_of_a_runner_is_proven_although_its_launcher_is_gone() {
@@ -102,9 +103,9 @@ fn a_shim_and_its_runner_hold_no_descriptor_of_the_launcher() {
         };
         assert!(!open().contains(&held), "{pid}: {:?}", open());
         // Nobody waits for its outputs, once it has given up the one on which it told.
-        while open().iter().any(|to| to.to_string_lossy().starts_with("pipe:")) {
-            std::thread::yield_now();
-        }
+        until("it gives up its pipes", || {
+            !open().iter().any(|to| to.to_string_lossy().starts_with("pipe:"))
+        });
     }
     launch.until_it_ends(|| launch.go());
 }
@@ -140,9 +141,7 @@ fn a_shim_sleeps_in_little_memory_until_the_system_wakes_it() {
         let state = read("stat").rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"));
         state && (waits == "0" || waits.contains("wait"))
     };
-    while !sleeps() {
-        std::thread::yield_now();
-    }
+    until("it sleeps", sleeps);
     let memory_kb = own_memory_kb(&read("smaps"), ask::utf8(&ask::binary()));
     assert!(memory_kb <= 1024, "{memory_kb} kB of its own memory");
     launch.until_it_ends(|| launch.go());

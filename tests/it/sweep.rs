@@ -5,7 +5,6 @@
 //! next one. The verb itself is asked with the real program. RS-REC-40 to RS-REC-46.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -17,9 +16,11 @@ use serde_json::{Value, json};
 use testkit::Store;
 use testkit::fault::FaultHost;
 use testkit::process::now_ms;
+use testkit::program;
 use testkit::records::{self, SESSION, with};
 
 use crate::ask::{self, Answer, utf8};
+use crate::place::end_of;
 
 const RUNS: &str = "/async-subagent-runs";
 const RESULTS: &str = "/async-subagent-results";
@@ -361,7 +362,7 @@ fn spawn(store: &Store, more: &[&str]) -> Child {
     let policy = at_once(store);
     let args = ["sweep", utf8(store.root()), "--policy", &policy, "--every", "20ms"];
     let args = [&args[..], more].concat();
-    let mut command = testkit::program::command(&ask::binary(), &args, Path::new("/"));
+    let mut command = program::command(&ask::binary(), &args, Path::new("/"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command.spawn().expect("the program can be started")
 }
@@ -376,18 +377,19 @@ fn signal(child: &Child) {
 fn a_sweep_in_the_foreground_says_what_happens_and_ends_at_a_signal() {
     let store = Store::new();
     let mut child = spawn(&store, &[]);
-    let out = child.stdout.take().expect("piped");
+    let lines = program::lines(child.stdout.take().expect("piped"));
     lost_with_the_system(&store, "run-1");
     // It is quiet until something happens, so the first line is about that.
-    let mut line = String::new();
-    let mut lines = BufReader::new(out);
-    while !line.contains("1 done") && !line.contains("close-as-failed run-1") {
-        line.clear();
-        assert!(lines.read_line(&mut line).expect("text") > 0, "it ended without a line");
-    }
+    let line = loop {
+        let line = lines.recv_timeout(ask::LIMIT);
+        let line = line.expect("it says what it did").expect("text");
+        if line.contains("1 done") || line.contains("close-as-failed run-1") {
+            break line;
+        }
+    };
     assert!(line.contains("recover undo"), "{line}");
     signal(&child);
-    assert!(child.wait().expect("ours").success(), "a signal is no failure");
+    assert!(end_of("a sweep that was asked to", &mut child).success(), "a signal is no failure");
 }
 
 #[test]
@@ -396,7 +398,7 @@ fn a_sweep_in_the_foreground_ends_when_nobody_reads_it() {
     for more in [&[][..], &["--format", "jsonl"]] {
         let mut child = spawn(&store, more);
         drop(child.stdout.take());
-        assert!(child.wait().expect("ours").success(), "{more:?}");
+        assert!(end_of("a sweep that nobody reads", &mut child).success(), "{more:?}");
     }
 }
 

@@ -21,7 +21,7 @@ use testkit::process::skip;
 
 use crate::ask;
 use crate::launch::has_handles;
-use crate::place::Place;
+use crate::place::{Place, until};
 use crate::run_verb::read;
 
 /// Runs one command as a step to the end of its run, with these options, and says how it ended: the state of
@@ -189,9 +189,7 @@ fn a_stopped_runner_is_alive_and_overdue_and_ends_the_run_when_it_goes_on() {
         assert_eq!(answer.only().0, "running", "it lives: {}", answer.only().2);
         answer.runs()[0]["flags"].as_array().expect("flags").contains(&json!("overdue"))
     };
-    while !is_overdue() {
-        std::thread::yield_now();
-    }
+    until("it is overdue", is_overdue);
     assert_eq!(place.slots("S"), 1, "nothing is let go of");
     send(&place, "CONT", pid);
     place.until_nothing_runs();

@@ -11,7 +11,7 @@ use testkit::trace::refusal;
 
 use crate::ask;
 use crate::launch::has_handles;
-use crate::place::Place;
+use crate::place::{Place, until};
 use crate::run_verb::read;
 
 use super::rig::{Effect, Rig, Role};
@@ -80,11 +80,15 @@ fn the_program_in_the_foreground_is_killed_and_its_runner_ends_by_a_signal() {
         launcher.wait().expect("ours");
         let runner = place.host.hold(pid).expect("handles").expect("it outlives its launcher");
         // The standard library takes the first SIGSEGV for one of its own and gives the handler up.
-        while !place.host.wait_held(&runner, Some(20)).expect("a handle") {
-            let pid = pid.to_string();
-            let sent = std::process::Command::new("kill").args(["-s", word, &pid]).output();
-            sent.expect("there is kill");
-        }
+        until("a signal ends the runner", || {
+            let is_over = place.host.wait_held(&runner, Some(20)).expect("a handle");
+            if !is_over {
+                let pid = pid.to_string();
+                let sent = std::process::Command::new("kill").args(["-s", word, &pid]).output();
+                sent.expect("there is kill");
+            }
+            is_over
+        });
         place.until_nothing_runs();
         is_proven(&place, &run, (Value::Null, json!(name)), word);
     }

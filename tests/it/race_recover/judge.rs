@@ -15,7 +15,7 @@ use runstore::protocol::segment::sha256_hex;
 use serde_json::Value;
 
 use super::loops::Loops;
-use super::{Fate, Place, Story, Told};
+use super::{Fate, Place, Runs, Story, Told};
 
 /// What was counted.
 #[derive(Default)]
@@ -298,7 +298,7 @@ impl<'a> Case<'a> {
 }
 
 /// Every run against what it told.
-pub(super) fn judge(root: &Path, told: &BTreeMap<String, (Story, Told)>, loops: &Loops) -> Counts {
+pub(super) fn judge(root: &Path, told: &Runs, loops: &Loops) -> Counts {
     let done = records(root);
     let mut counts = Counts {
         started: told.len(),
@@ -328,7 +328,7 @@ pub(super) fn judge(root: &Path, told: &BTreeMap<String, (Story, Told)>, loops: 
 }
 
 /// Whether every run is there, and no slot has two runs, or is left of one that let go of it.
-fn places(root: &Path, told: &BTreeMap<String, (Story, Told)>, counts: &mut Counts) -> Vec<String> {
+fn places(root: &Path, told: &Runs, counts: &mut Counts) -> Vec<String> {
     let mut wrong = Vec::new();
     let runs = fs::read_dir(root.join("async-subagent-runs")).expect("there");
     let names = runs.map(|entry| entry.expect("ours").file_name().to_string_lossy().into_owned());

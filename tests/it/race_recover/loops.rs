@@ -4,18 +4,18 @@
 //! held waits until another one has let go of it. A sweeper is one process for the whole race, and the last to
 //! stop: it goes on until it found nothing to do a few times, so that nothing is left that its memory hides.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::program;
 
 use super::{LIMIT, inside};
 use crate::ask::{binary, utf8};
+use crate::place::end_of;
 
 /// One answer of `recover --apply`.
 pub(super) struct Applied {
@@ -71,6 +71,16 @@ pub(super) struct Race<'a> {
     pub(super) loops: Mutex<Loops>,
 }
 
+/// Ends the race when it is dropped, by a panic as well: else its loops would go on, and whoever waits for them.
+pub(super) struct Over<'a>(pub(super) &'a Race<'a>);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::SeqCst);
+        self.0.turn.over();
+    }
+}
+
 impl Race<'_> {
     /// Recovers again and again until the race is over.
     pub(super) fn recover_in_a_loop(&self, nested: bool, more: &[&str]) {
@@ -99,12 +109,15 @@ impl Race<'_> {
         command.args(["sweep", utf8(self.root)]).args(args).env("HOME", "/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut sweeper = command.spawn().expect("the program can be started");
-        let lines = BufReader::new(sweeper.stdout.take().expect("a pipe")).lines();
-        let mut idle = 0;
-        for line in lines {
+        let lines = program::lines(sweeper.stdout.take().expect("a pipe"));
+        let (mut idle, mut over_since) = (0, None);
+        while let Ok(line) = lines.recv_timeout(LIMIT) {
             let pass: Value =
                 serde_json::from_str(&line.expect("text")).expect("one object a line");
             let is_over = self.stop.load(Ordering::SeqCst);
+            if is_over && over_since.get_or_insert_with(Instant::now).elapsed() > LIMIT {
+                break;
+            }
             let mut loops = self.loops.lock().expect("nobody panics with it");
             let json = pass["roots"][0].clone();
             match json["outcome"].as_str() {
@@ -126,7 +139,8 @@ impl Race<'_> {
             }
         }
         // Nobody reads its answers any more, and it ends by itself.
-        let end = sweeper.wait().expect("it is ours");
+        drop(lines);
+        let end = end_of("a sweeper that nobody reads", &mut sweeper);
         if end.code() != Some(0) || idle < 3 {
             let mut loops = self.loops.lock().expect("nobody panics with it");
             loops.bad.push(format!("a sweeper ended: {end:?}"));

@@ -22,7 +22,7 @@ use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use testkit::process::now_ms;
 use testkit::{Store, driver};
 
-use self::loops::{Loops, Race, Turn, apply};
+use self::loops::{Loops, Over, Race, Turn, apply};
 use crate::ask::binary;
 
 /// No recovery of these stores takes longer, on a machine that does other things as well.
@@ -167,6 +167,17 @@ impl Told {
     }
 }
 
+/// Every run, by its id.
+type Runs = BTreeMap<String, (Story, Told)>;
+
+/// One line of a run.
+fn hear(told: &mut Runs, line: &str) {
+    let mut words = line.splitn(3, ' ');
+    let (what, id) = (words.next().unwrap_or_default(), words.next().unwrap_or("?"));
+    let known = told.get_mut(id).unwrap_or_else(|| panic!("who says {line:?}?"));
+    known.1.hear(what, words.next().unwrap_or_default());
+}
+
 enum News {
     Line(String),
     Ended(String, ExitStatus),
@@ -182,7 +193,7 @@ struct Starter<'scope, 'env> {
     root: &'env Path,
     racer: &'env Path,
     news: Sender<News>,
-    told: BTreeMap<String, (Story, Told)>,
+    told: Runs,
     alive: usize,
     /// All racers read from it, and find its end when the race is over.
     life: PipeReader,
@@ -208,12 +219,7 @@ impl Starter<'_, '_> {
 
     fn hear(&mut self, news: News) {
         match news {
-            News::Line(line) => {
-                let mut words = line.splitn(3, ' ');
-                let (what, id) = (words.next().unwrap_or_default(), words.next().unwrap_or("?"));
-                let known = self.told.get_mut(id).unwrap_or_else(|| panic!("who says {line:?}?"));
-                known.1.hear(what, words.next().unwrap_or_default());
-            }
+            News::Line(line) => hear(&mut self.told, &line),
             News::Ended(id, end) => {
                 self.alive -= 1;
                 self.told.get_mut(&id).expect("it was started").1.end = Some(end);
@@ -264,6 +270,7 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
             }
         });
         let race = &race;
+        let over = Over(race);
         let no_grace = &["--grace-ms", "0"][..];
         let sweeping = [0, 1].map(|_| scope.spawn(|| race.sweep(&policy)));
         let looping: Vec<_> = [(false, no_grace), (false, &[]), (true, no_grace)]
@@ -276,11 +283,10 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
         starter.run(&heard, &mut Dice(seed), (runs, seconds, nests));
         drop(alive);
         while starter.alive > 0 {
-            let news = heard.recv().expect("they all end");
+            let news = heard.recv_timeout(LIMIT).expect("they all end");
             starter.hear(news);
         }
-        race.stop.store(true, Ordering::SeqCst);
-        race.turn.over();
+        drop(over);
         for one in looping.into_iter().chain(sweeping) {
             one.join().expect("a loop");
         }
@@ -289,9 +295,7 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
         drop((news, lines));
         for late in heard {
             if let News::Line(line) = late {
-                let mut words = line.splitn(3, ' ');
-                let (what, id) = (words.next().unwrap_or_default(), words.next().unwrap_or("?"));
-                told.get_mut(id).expect("known").1.hear(what, words.next().unwrap_or_default());
+                hear(&mut told, &line);
             }
         }
         told

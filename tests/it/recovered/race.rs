@@ -6,8 +6,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 use testkit::Store;
@@ -21,13 +19,6 @@ use crate::killed::rig::{Rig, Role};
 use crate::launch::has_handles;
 
 const RUN: &str = "async-subagent-runs/run-1";
-
-fn applying(store: &Store) -> Child {
-    let mut command = std::process::Command::new(ask::binary());
-    command.args(["recover", utf8(store.root()), "--apply", "--grace-ms", "0", "--format", "json"]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("the program")
-}
 
 /// How many lines of the log of a run hold a text.
 fn told(root: &Path, text: &str) -> usize {
@@ -45,13 +36,14 @@ fn of_recoveries_at_once_one_acts() {
         let store = Store::in_memory();
         table::orphan(&store);
         let first = picture(store.root());
-        let racers = [applying(&store), applying(&store), applying(&store)];
-        for racer in racers {
-            let out = racer.wait_with_output().expect("ours");
-            let code = out.status.code().expect("nobody kills it");
-            let errors = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!([0, 1, 5, 7].contains(&code), "{code}: {errors}");
-        }
+        let words = ["recover", utf8(store.root()), "--apply", "--grace-ms", "0"];
+        std::thread::scope(|scope| {
+            let racers = [(); 3].map(|()| scope.spawn(|| ask::run(&words)));
+            for racer in racers {
+                let done = racer.join().expect("it ends by itself, in time");
+                assert!([0, 1, 5, 7].contains(&done.code), "{}: {}", done.code, done.errors());
+            }
+        });
         assert_eq!(safe_actions(&Hasty::plan(store.root())), [""; 0], "all is done");
         assert_eq!(told(store.root(), "repaired_stale"), 1, "one of them tells it");
         let ended = store.root().join("async-subagent-runs/.terminal-runs/session-1");
@@ -107,28 +99,21 @@ fn a_runner_that_works_beside_recoveries_ends_as_if_alone() {
     }
     for is_revival in [false, true, false, true] {
         let rig = Rig::new(Role::Launcher, is_revival);
-        let is_over = AtomicBool::new(false);
+        let root = rig.root();
         let looks = std::thread::scope(|scope| {
-            let recoverer = scope.spawn(|| {
-                let mut looks = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    let root = rig.root();
-                    if root.join("async-subagent-runs").exists() {
-                        let words = ["recover", utf8(&root), "--apply", "--grace-ms", "0"];
-                        let code = ask::run(&words).code;
-                        assert!([0, 1, 5].contains(&code), "{code}");
-                        looks += 1;
-                    }
+            let launch = scope.spawn(|| rig.launch_unwatched("run-1"));
+            let mut looks = 0;
+            while !launch.is_finished() {
+                if root.join("async-subagent-runs").exists() {
+                    let words = ["recover", utf8(&root), "--apply", "--grace-ms", "0"];
+                    let code = ask::run(&words).code;
+                    assert!([0, 1, 5].contains(&code), "{code}");
+                    looks += 1;
                 }
-                looks
-            });
-            let is_let_in = rig.launch_unwatched("run-1");
-            is_over.store(true, Ordering::Relaxed);
-            let looks = recoverer.join().expect("it does not panic");
-            assert!(is_let_in, "it is let in: {}", rig.errors());
+            }
+            assert!(launch.join().expect("it ends"), "it is let in: {}", rig.errors());
             looks
         });
-        let root = rig.root();
         assert!(looks > 0, "there was a recovery");
         assert_eq!(told(&root, "repaired_stale"), 0, "nobody closed it");
         assert_eq!(read(&root, &format!("{RUN}/status.json"))["state"], "complete");

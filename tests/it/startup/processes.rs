@@ -21,6 +21,7 @@ use testkit::driver;
 use testkit::launch::STEPS;
 
 use super::real::Real;
+use crate::place::until;
 
 /// A process of `start-runner`, which this test is the parent of: the launch has it, and the test too.
 #[derive(Clone)]
@@ -307,9 +308,7 @@ fn a_child_gets_what_the_plan_says_and_ends_when_it_is_told_to() {
         let child = children.spawn(&plan(&real, script)).expect("it is made");
         let mut child = Process(Rc::new(RefCell::new(child)));
         let log = |name: &str| fs::read_to_string(real.runs.join(name)).expect("it is there");
-        while !log("err.log").ends_with('\n') {
-            real.host.wait_ms(1);
-        }
+        until("it says what it has", || log("err.log").ends_with('\n'));
         assert_eq!(log("err.log"), "set gone after\n");
         assert_eq!(log("out.log"), format!("{}\n", real.root.display()));
         assert_eq!(child.look(), Life::Running, "nobody told it to end");
