@@ -61,26 +61,57 @@ pub fn attach(pid: i64, options: &[&str]) -> io::Result<Option<Child>> {
     Ok(Some(strace))
 }
 
-/// The calls of an operation, from the word that begins it to the word that ends it, which is the last
-/// one.
-pub fn calls(log: &str) -> Vec<Call> {
+/// A call as `strace` wrote it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its number among those of that name, from 1.
+    pub number: usize,
+    /// What it was given, and what it came to.
+    pub text: &'a str,
+    /// The whole line.
+    pub line: &'a str,
+}
+
+/// Every call of a log.
+pub fn seen(log: &str) -> impl Iterator<Item = Seen<'_>> {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut found = Vec::new();
-    let mut inside = false;
-    for line in log.lines() {
-        let Some((name, rest)) = line.split_once('(') else { continue };
+    log.lines().filter_map(move |line| {
+        let (name, text) = line.split_once('(')?;
         if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            continue;
+            return None;
         }
         let number = numbers.entry(name).or_default();
         *number += 1;
+        Some(Seen { name, number: *number, text, line })
+    })
+}
+
+/// The options by which a process is killed before its `number`-th call of a name.
+pub fn killing(name: &str, number: usize) -> [String; 4] {
+    let inject = format!("inject={name}:signal=KILL:when={number}");
+    ["-e".to_owned(), format!("trace={name}"), "-e".to_owned(), inject]
+}
+
+/// Whether the process of a log was killed.
+pub fn was_killed(log: &str) -> bool {
+    log.contains("+++ killed by SIGKILL +++")
+}
+
+/// The calls of an operation, from the word that begins it to the word that ends it, which is the last
+/// one.
+pub fn calls(log: &str) -> Vec<Call> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for Seen { name, number, text, .. } in seen(log) {
         if inside {
-            found.push(Call { name: name.to_owned(), number: *number });
+            found.push(Call { name: name.to_owned(), number });
         }
-        if name == "write" && rest.starts_with("1, \"begin\\n\"") {
+        if name == "write" && text.starts_with("1, \"begin\\n\"") {
             inside = true;
         }
-        if name == "write" && rest.starts_with("1, \"ok\\n\"") {
+        if name == "write" && text.starts_with("1, \"ok\\n\"") {
             break;
         }
     }

@@ -10,7 +10,6 @@
 #![expect(clippy::print_stdout, reason = "the counts of the matrix are shown with --nocapture")]
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -20,10 +19,12 @@ use regex_lite::Regex;
 use serde_json::json;
 use testkit::process::{now_ms, skip};
 use testkit::records::{self, SESSION, with};
-use testkit::trace::refusal;
+use testkit::trace::{Seen, refusal, seen, was_killed};
 use testkit::{Store, tree};
 
 use crate::ask::{self, utf8};
+use crate::killed::rig::Effect;
+use crate::killed::share_of;
 use crate::lists::slot;
 
 const NOBODY: u32 = 999_999_999;
@@ -123,58 +124,28 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.expect("there is a cp").success());
 }
 
-/// An effect: a call, and the how-maniest of its name.
-#[derive(Clone)]
-struct Effect {
-    name: String,
-    number: usize,
-    text: String,
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ({})", self.name, self.number, self.text)
-    }
-}
-
+/// The calls of a log that change the store.
 fn effects(log: &str) -> Vec<Effect> {
-    let mut numbers = BTreeMap::<&str, usize>::new();
-    let mut found = Vec::new();
-    for line in log.lines() {
-        let Some((name, rest)) = line.split_once('(') else { continue };
-        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            continue;
-        }
-        let number = numbers.entry(name).or_default();
-        *number += 1;
-        let said = ["1,", "2,"].iter().any(|fd| rest.starts_with(fd));
-        let changes = match name {
-            "open" | "openat" | "openat2" => rest.contains("O_CREAT"),
-            "write" => !said,
-            _ => true,
-        };
-        if changes {
-            let text = rest.chars().take(90).collect();
-            found.push(Effect { name: name.to_owned(), number: *number, text });
-        }
-    }
-    found
+    let changes = |call: &Seen<'_>| match call.name {
+        "open" | "openat" | "openat2" => call.text.contains("O_CREAT"),
+        // What it says changes nothing.
+        "write" => !["1,", "2,"].iter().any(|fd| call.text.starts_with(fd)),
+        _ => true,
+    };
+    seen(log).filter(changes).map(|call| Effect::seen(&call, "")).collect()
 }
 
 /// Runs the program under `strace`; whether it was killed.
 fn traced(args: &[String], log: &Path, kill: Option<&Effect>) -> bool {
     let mut command = Command::new("strace");
-    command.arg("-o").arg(log).arg("-e");
+    command.arg("-o").arg(log);
     match kill {
-        None => command.arg(CALLS),
-        Some(Effect { name, number, .. }) => command
-            .arg(format!("trace={name}"))
-            .arg("-e")
-            .arg(format!("inject={name}:signal=KILL:when={number}")),
+        None => command.args(["-e", CALLS]),
+        Some(effect) => command.args(effect.killing()),
     };
     command.arg(ask::binary()).args(args).env("HOME", "/nonexistent");
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("strace was there before");
-    fs::read_to_string(log).unwrap_or_default().contains("+++ killed by SIGKILL +++")
+    was_killed(&fs::read_to_string(log).unwrap_or_default())
 }
 
 /// Content by path, without what a recoverer keeps for itself and without times.
@@ -202,16 +173,6 @@ fn state(root: &Path) -> BTreeMap<String, String> {
 fn differences(now: &BTreeMap<String, String>, then: &BTreeMap<String, String>) -> Vec<String> {
     let names = now.keys().chain(then.keys());
     names.filter(|name| now.get(*name) != then.get(*name)).cloned().collect()
-}
-
-fn part_of(effects: Vec<Effect>) -> Vec<Effect> {
-    if std::env::var("RUNSTORE_CRASH_MATRIX").is_ok_and(|word| word == "all") {
-        return effects;
-    }
-    let last = effects.len() - 1;
-    let mut at: Vec<usize> = (0..SHARE).map(|n| n * last / (SHARE - 1)).collect();
-    at.dedup();
-    at.into_iter().map(|at| effects[at].clone()).collect()
 }
 
 #[test]
@@ -243,7 +204,7 @@ fn an_apply_an_undo_and_a_removal_may_be_killed_at_any_effect() {
             scene.name
         );
         let all = effects(&fs::read_to_string(&log).expect("a log"));
-        let (count, tried) = (all.len(), part_of(all));
+        let (count, tried) = (all.len(), share_of(all, SHARE));
         let (mut killed, mut came_through) = (0, 0);
         for effect in &tried {
             let root = fresh();

@@ -6,14 +6,13 @@ use std::process::Stdio;
 use runstore::protocol::layout;
 use runstore::store::host::ProcessHost as _;
 use serde_json::{Value, json};
-use testkit::process::skip;
-use testkit::trace::refusal;
 
 use crate::ask;
 use crate::launch::has_handles;
 use crate::place::{Place, until};
 use crate::run_verb::read;
 
+use super::may_watch;
 use super::rig::{Effect, Rig, Role};
 
 /// The proof says that this was seen, and nothing is held for the run any more.
@@ -34,10 +33,7 @@ fn is_proven(place: &Place, run: &std::path::Path, (code, signal): (Value, Value
 #[test]
 fn every_end_of_a_runner_is_proven_although_its_launcher_was_killed_after_proceed() {
     let test = "a launcher killed after proceed";
-    if let Some(why) = refusal() {
-        return skip(test, &why);
-    }
-    if !has_handles(test) {
+    if !may_watch(test) {
         return;
     }
     for (end, code, signal) in [

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use runstore::store::RealHost;
+use testkit::trace::{Seen, seen};
 use testkit::{driver, trace};
 
 use crate::ask;
@@ -93,28 +94,31 @@ impl Effect {
     pub(crate) fn of(name: &str, number: usize) -> Self {
         Self { name: name.to_owned(), number, text: String::new(), stage: "" }
     }
+
+    /// One that was seen in a stage.
+    pub(crate) fn seen(seen: &Seen<'_>, stage: &'static str) -> Self {
+        let text = seen.text.chars().take(90).collect();
+        Self { name: seen.name.to_owned(), number: seen.number, text, stage }
+    }
+
+    /// The options by which a process is killed before it.
+    pub(crate) fn killing(&self) -> [String; 4] {
+        trace::killing(&self.name, self.number)
+    }
 }
 
 /// The effects in what `strace` wrote.
 pub(crate) fn effects(role: Role, log: &str) -> Vec<Effect> {
-    let mut numbers = std::collections::BTreeMap::<&str, usize>::new();
     let mut found = Vec::new();
     let mut stage = "launch";
     let mut turns = turns(role).into_iter().peekable();
-    for line in log.lines() {
-        let Some((name, rest)) = line.split_once('(') else { continue };
-        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-            continue;
-        }
-        let number = numbers.entry(name).or_default();
-        *number += 1;
-        let begins = |turn: &Turn| name.starts_with(turn.0) && line.contains(turn.1);
+    for call in seen(log) {
+        let begins = |turn: &Turn| call.name.starts_with(turn.0) && call.line.contains(turn.1);
         if let Some((_, _, next)) = turns.next_if(begins) {
             stage = next;
         }
-        if is_effect(name, rest) {
-            let text = rest.chars().take(90).collect();
-            found.push(Effect { name: name.to_owned(), number: *number, text, stage });
+        if is_effect(call.name, call.text) {
+            found.push(Effect::seen(&call, stage));
         }
     }
     assert!(turns.peek().is_none(), "{role:?}: every stage is seen: {log}");
@@ -226,15 +230,11 @@ impl Rig {
         let told = fs::read_to_string(self.place.path("told")).expect("it tells its number");
         let pid = told.trim().parse().expect("a number");
         let log = self.place.path("log");
-        let mut options = vec!["-o", ask::utf8(&log), "-e"];
-        let (trace, inject);
-        match effect {
-            None => options.push(CALLS),
-            Some(Effect { name, number, .. }) => {
-                trace = format!("trace={name}");
-                inject = format!("inject={name}:signal=KILL:when={number}");
-                options.extend([&*trace, "-e", &*inject]);
-            }
+        let mut options = vec!["-o", ask::utf8(&log)];
+        let killing = effect.map(Effect::killing);
+        match &killing {
+            None => options.extend(["-e", CALLS]),
+            Some(killing) => options.extend(killing.iter().map(String::as_str)),
         }
         let strace = trace::attach(pid, &options).expect("strace was there before");
         let mut go = OpenOptions::new().write(true).open(self.place.path("go")).expect("a reader");
@@ -260,6 +260,6 @@ impl Rig {
 
     /// Whether the watched process was killed.
     pub(crate) fn was_killed(&self) -> bool {
-        self.log().contains("+++ killed by SIGKILL +++")
+        trace::was_killed(&self.log())
     }
 }

@@ -11,15 +11,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::process::skip;
-use testkit::trace::refusal;
 
 use super::prove::{Recovered, age, prove, safe_actions};
-use crate::killed::rig::{Rig, Role, effects};
-use crate::killed::{Point, part_of};
-use crate::launch::has_handles;
+use crate::killed::rig::Role;
+use crate::killed::{at_each, kind, may_watch, points};
 
 /// What may be left of a run once it was recovered.
 const OVER: [&str; 4] = ["finished", "finished-unproven", "start-failed", "never-started"];
@@ -49,69 +46,60 @@ fn told(seen: &Recovered<'_>, work: usize) -> Vec<String> {
     bad
 }
 
-/// The points at which processes are killed; `None` where nothing may be watched.
-fn points() -> Option<Vec<Point>> {
-    let mut points = Vec::new();
-    for role in [Role::Launcher, Role::Shim, Role::Runner] {
-        for is_revival in [false, true] {
-            let rig = Rig::new(role, is_revival);
-            if !rig.launch(None) {
-                return None;
-            }
-            let part = part_of(effects(role, &rig.log())).into_iter();
-            points.extend(part.map(|effect| Point { role, is_revival, effect }));
-        }
-    }
-    Some(points)
+/// What was counted of the launches of one kind.
+#[derive(Default)]
+struct Counts {
+    killed: usize,
+    stores: usize,
+    acted: usize,
 }
 
 #[test]
 fn whatever_a_killed_process_of_a_run_leaves_is_recovered() {
     let test = "recovery after a kill at every effect";
-    if let Some(why) = refusal() {
-        return skip(test, &why);
-    }
-    if !has_handles(test) {
+    if !may_watch(test) {
         return;
     }
-    let Some(points) = points() else {
+    let Some(points) = points(|_, _, _| ()) else {
         return skip(test, "strace may not attach to a process that runs");
     };
-    let next = AtomicUsize::new(0);
-    let counts = Mutex::new(BTreeMap::<(Role, bool), (usize, usize)>::new());
+    let counts = Mutex::new(BTreeMap::<(Role, bool), Counts>::new());
     let violations = Mutex::new(Vec::new());
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 8);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(point) = points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Point { role, is_revival, effect } = point;
-                    let rig = Rig::new(*role, *is_revival);
-                    assert!(rig.launch(Some(effect)), "strace could attach before");
-                    if !rig.root().exists() {
-                        continue;
-                    }
-                    let work = rig.work();
-                    age(&rig.root());
-                    let proven = prove(&rig.root(), |seen| told(seen, work));
-                    let acted = !safe_actions(&proven.plan).is_empty();
-                    let mut counts = counts.lock().expect("no worker panics");
-                    let count = counts.entry((*role, *is_revival)).or_default();
-                    count.0 += 1;
-                    count.1 += usize::from(acted);
-                    let mut violations = violations.lock().expect("no worker panics");
-                    let kind = if *is_revival { "revival" } else { "fresh" };
-                    let name = format!("{role:?}, {kind}, before {effect}");
-                    violations.extend(proven.problems.iter().map(|why| format!("{name}: {why}")));
-                }
-            });
+    at_each(&points, 1, |point, rig| {
+        let count = |add: &dyn Fn(&mut Counts)| {
+            let mut counts = counts.lock().expect("no worker panics");
+            add(counts.entry((point.role, point.is_revival)).or_default());
+        };
+        if rig.was_killed() {
+            count(&|one| one.killed += 1);
         }
+        if !rig.root().exists() {
+            return;
+        }
+        let work = rig.work();
+        age(&rig.root());
+        let proven = prove(&rig.root(), |seen| told(seen, work));
+        let acted = !safe_actions(&proven.plan).is_empty();
+        count(&|one| {
+            one.stores += 1;
+            one.acted += usize::from(acted);
+        });
+        let mut violations = violations.lock().expect("no worker panics");
+        violations.extend(proven.problems.iter().map(|why| format!("{point}: {why}")));
     });
-    for ((role, is_revival), (stores, acted)) in counts.into_inner().expect("no worker panics") {
-        let kind = if is_revival { "revival" } else { "fresh" };
-        println!("{role:?}, {kind}: {stores} stores, {acted} with something to do");
+    let (mut all_killed, mut all_acted) = (0, 0);
+    for ((role, is_revival), count) in counts.into_inner().expect("no worker panics") {
+        let (kind, Counts { killed, stores, acted }) = (kind(is_revival), count);
+        println!(
+            "{role:?}, {kind}: {killed} killed, {stores} stores, {acted} with something to do"
+        );
+        all_killed += killed;
+        all_acted += acted;
     }
     let violations = violations.into_inner().expect("no worker panics");
     println!("{} points, {} violations", points.len(), violations.len());
     assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
+    let aimed = points.len();
+    assert!(all_killed * 10 >= aimed * 9, "{all_killed} of {aimed} were killed as they were to be");
+    assert!(all_acted > 0, "there was something to be done");
 }

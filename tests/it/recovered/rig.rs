@@ -11,6 +11,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use testkit::trace::{Seen, killing, seen, was_killed};
+
 use crate::ask;
 use crate::killed::rig::{Effect, Rig, Role};
 
@@ -22,27 +24,24 @@ const TRIES: usize = 5;
 
 /// Name and number of the call that these words lead to.
 pub(crate) fn number_of(log: &str, before: Before) -> Option<(String, usize)> {
-    let mut numbers = std::collections::BTreeMap::<&str, usize>::new();
     let mut steps = before.iter().peekable();
-    for line in log.lines() {
-        let Some((name, _)) = line.split_once('(') else { continue };
-        let number = numbers.entry(name).or_default();
-        *number += 1;
-        if steps.next_if(|(call, text)| name.starts_with(*call) && line.contains(text)).is_some()
-            && steps.peek().is_none()
-        {
-            return Some((name.to_owned(), *number));
-        }
-    }
-    None
+    let mut is_last = |call: &Seen<'_>| {
+        let is_it = |(name, text): &&(&str, &str)| is_call(call, name, text);
+        steps.next_if(is_it).is_some() && steps.peek().is_none()
+    };
+    let last = seen(log).find(|call| is_last(call))?;
+    Some((last.name.to_owned(), last.number))
+}
+
+/// Whether this is a call that begins so and has this text in it.
+fn is_call(call: &Seen<'_>, name: &str, text: &str) -> bool {
+    call.name.starts_with(name) && call.line.contains(text)
 }
 
 /// Whether the process was killed, and before that call.
 fn was_hit(log: &str, before: Before) -> bool {
-    let killed = log.contains("+++ killed by SIGKILL +++");
-    let (call, text) = before.last().expect("a window has an end");
-    let last = log.lines().rev().find(|line| line.contains('('));
-    killed && last.is_some_and(|line| line.starts_with(call) && line.contains(text))
+    let (name, text) = before.last().expect("a window has an end");
+    was_killed(log) && seen(log).last().is_some_and(|call| is_call(&call, name, text))
 }
 
 /// A launch in which one process is killed before a call.
@@ -106,14 +105,13 @@ pub(crate) fn program<S>(
     let mut last = String::new();
     for _ in 0..TRIES {
         let whole = build();
-        let log = traced(&words(&whole), "trace=all");
+        let log = traced(&words(&whole), &["-e".to_owned(), "trace=all".to_owned()]);
         let Some((name, number)) = number_of(&log, before) else {
             last = format!("no such call: {before:?}");
             continue;
         };
         let store = build();
-        let inject = format!("inject={name}:signal=KILL:when={number}");
-        let log = traced(&words(&store), &inject);
+        let log = traced(&words(&store), &killing(&name, number));
         if was_hit(&log, before) {
             return Ok(store);
         }
@@ -124,11 +122,11 @@ pub(crate) fn program<S>(
 
 /// What `strace` writes about a verb that runs under it. Its threads are not followed: the verbs that write have
 /// one.
-fn traced(words: &[String], what: &str) -> String {
+fn traced(words: &[String], options: &[String]) -> String {
     let log = tempfile::NamedTempFile::new().expect("room");
     let home = tempfile::tempdir().expect("room");
     let mut command = Command::new("strace");
-    command.arg("-o").arg(log.path()).args(["-e", what, "--"]).arg(ask::binary()).args(words);
+    command.arg("-o").arg(log.path()).args(options).arg("--").arg(ask::binary()).args(words);
     command.env("HOME", home.path()).stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(Stdio::null()).status().expect("strace was there before");
     std::fs::read_to_string(log.path()).unwrap_or_default()

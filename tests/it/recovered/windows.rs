@@ -10,21 +10,14 @@
 
 #![expect(clippy::print_stdout, reason = "the counts are shown with --nocapture")]
 
-use testkit::process::skip;
-use testkit::trace::refusal;
-
 use super::after::judge;
 use super::prove::{actions, age, prove};
 use super::rows::{self, Window};
-use crate::launch::has_handles;
+use crate::killed::may_watch;
 
 #[test]
 fn every_crash_window_of_ours_is_recovered_and_taken_back() {
-    let test = "crash windows";
-    if let Some(why) = refusal() {
-        return skip(test, &why);
-    }
-    if !has_handles(test) {
+    if !may_watch("crash windows") {
         return;
     }
     let mut bad = Vec::new();
