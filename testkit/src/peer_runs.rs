@@ -17,6 +17,24 @@ use serde_json::Value;
 
 use crate::tree;
 
+/// Makes every snapshot of every recording below `top` whole, one after the other, and shows its name and its root.
+///
+/// # Errors
+/// What could not be read or made, and a recording without lists of its files.
+pub fn each_snapshot(top: &Path, mut look: impl FnMut(&str, &Path)) -> io::Result<()> {
+    for recording in Recording::all(top)? {
+        let lists = recording.case.get("files").and_then(Value::as_object);
+        let lists = lists.ok_or_else(|| wrong(&recording.name, &"no lists of files"))?;
+        for snapshot in lists.keys() {
+            let dir = tempfile::tempdir()?;
+            let root = fs::canonicalize(dir.path())?.join("root");
+            recording.materialise(snapshot, &root)?;
+            look(&format!("{} {snapshot}", recording.name), &root);
+        }
+    }
+    Ok(())
+}
+
 /// One recorded case of one peer.
 #[derive(Clone, Debug)]
 pub struct Recording {

@@ -120,6 +120,20 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).expect("the clock is before the year 292277026")
 }
 
+/// Waits until what was written a moment ago has been quiet for a millisecond.
+pub fn wait_for_the_next_millisecond() {
+    let before = now_ms();
+    while now_ms() <= before + 1 {
+        std::thread::yield_now();
+    }
+}
+
+/// The name of this host, as records have it.
+pub fn host_name() -> String {
+    let output = Command::new("uname").arg("-n").output().expect("there is uname");
+    String::from_utf8(output.stdout).expect("a name is text").trim().to_owned()
+}
+
 /// Whether this process may become another user.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

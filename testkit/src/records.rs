@@ -10,6 +10,9 @@ use crate::store::Run;
 /// The instance id that all records here name.
 pub const INSTANCE: &str = "inst-1";
 
+/// A pid that no process has.
+pub const GONE: u32 = 999_999_999;
+
 /// The session that all records here name.
 pub const SESSION: &str = "session-1";
 
@@ -28,7 +31,7 @@ pub fn complete(id: &str, at_ms: i64) -> Value {
     json!({
         "lifecycleArtifactVersion": 3, "runId": id, "sessionId": SESSION, "mode": "single",
         "state": "complete", "startedAt": at_ms, "lastUpdate": at_ms, "endedAt": at_ms,
-        "pid": 999_999_999, "cwd": "/", "currentStep": 0, "chainStepCount": 1,
+        "pid": GONE, "cwd": "/", "currentStep": 0, "chainStepCount": 1,
         "parallelGroups": [], "steering": true, "processTerminal": proof(id, at_ms),
         "steps": [{"agent": "worker", "status": "complete", "startedAt": at_ms, "endedAt": at_ms}],
     })

@@ -7,7 +7,7 @@
 //!
 //! Not promised: a consistent picture of a tree that somebody changes meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes, Metadata};
 use std::io;
@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use regex_lite::Regex;
 use sha2::{Digest, Sha256};
 use walkdir::WalkDir;
 
@@ -111,6 +112,38 @@ pub fn diff(before: &BTreeMap<String, Entry>, after: &BTreeMap<String, Entry>) -
     out
 }
 
+/// The names that are not the same in both.
+pub fn differing<V: PartialEq>(
+    one: &BTreeMap<String, V>,
+    other: &BTreeMap<String, V>,
+) -> BTreeSet<String> {
+    let all = one.keys().chain(other.keys());
+    all.filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
+}
+
+/// Whether a path lies in what runstore keeps for itself.
+pub fn is_own(path: &str) -> bool {
+    path.split('/').any(|part| part == ".runstore")
+}
+
+/// What the same steps come to whenever they are made: texts by path, without times, without runstore's own files,
+/// and without what a writer leaves that was cut off. A directory has no bytes.
+pub fn timeless(
+    entries: impl IntoIterator<Item = (String, Option<Vec<u8>>)>,
+) -> BTreeMap<String, String> {
+    let times = Regex::new(r#"\d{13,16}|"durationMs": ?\d+"#).expect("a pattern");
+    let litter = Regex::new(r"\.tmp$|\.released-|\.candidate-|capacity\.claim").expect("a pattern");
+    let masked = |text: &str| times.replace_all(text, "T").into_owned();
+    let lasts = |path: &str| !is_own(path) && !litter.is_match(path);
+    let entries = entries.into_iter().filter(|(path, _)| lasts(path));
+    entries
+        .map(|(path, bytes)| {
+            let text = bytes.map(|bytes| String::from_utf8(bytes).expect("records are text"));
+            (masked(&path), masked(text.as_deref().unwrap_or("a directory")))
+        })
+        .collect()
+}
+
 /// Copies a tree to a place that does not exist yet, with modes and times, links as links.
 ///
 /// # Errors
@@ -148,6 +181,18 @@ pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// When it cannot be opened or is not ours.
 pub fn set_time_ms(path: &Path, at_ms: u64) -> io::Result<()> {
     set_time(path, SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms))
+}
+
+/// Gives everything in a tree the same times, in milliseconds since the Unix epoch; links are left alone.
+///
+/// # Errors
+/// The first entry that could not be read or timed.
+pub fn age(top: &Path, at_ms: i64) -> io::Result<()> {
+    let at_ms = u64::try_from(at_ms).map_err(io::Error::other)?;
+    // From the inside out, as whoever looks into a directory may change its time.
+    let paths = walk(top)?;
+    let mut plain = paths.iter().rev().filter(|path| !path.is_symlink());
+    plain.try_for_each(|path| set_time_ms(path, at_ms))
 }
 
 /// Every path below `top` and `top` itself, parents first, names in byte order, links not followed.

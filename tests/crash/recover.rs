@@ -11,21 +11,20 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use regex_lite::Regex;
 use runstore::protocol::process::{Presence, ProcessSeen};
 use runstore::protocol::segment::sha256_hex;
 use runstore::recover::{Applied, ApplyError, Undone, Wanted, apply, undo};
 use runstore::store::host::Host as _;
 use serde_json::{Value, json};
 use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
-use testkit::records::{self, SESSION, with};
+use testkit::records::{self, GONE, SESSION, with};
+use testkit::tree;
 
 use crate::sweep::{at, every_call, recorded};
 use crate::table;
 
 const RUNS: &str = "/async-subagent-runs";
 const RESULTS: &str = "/async-subagent-results";
-const NOBODY: u32 = 999_999_999;
 const HOUR_MS: i64 = 3_600_000;
 
 fn put(host: &FaultHost, path: &str, value: &Value) {
@@ -35,7 +34,7 @@ fn put(host: &FaultHost, path: &str, value: &Value) {
 /// A run that says it works, and whose process is gone.
 fn orphan(host: &FaultHost, run: &str) {
     host.make_dir(&format!("{RUNS}/{run}"));
-    let status = records::running(run, NOBODY, host.now_ms());
+    let status = records::running(run, GONE, host.now_ms());
     put(host, &format!("{RUNS}/{run}/status.json"), &with(status, "toolCallId", "call-1"));
     host.put(&format!("{RUNS}/{run}/events.jsonl"), "{\"type\":\"subagent.run.started\"}\n");
     host.put(&format!("{RUNS}/.active-runs/{run}"), "");
@@ -44,7 +43,7 @@ fn orphan(host: &FaultHost, run: &str) {
 
 fn nobody(host: &FaultHost) {
     let gone = ProcessSeen { presence: Presence::Gone, ..ProcessSeen::default() };
-    host.set_process(i64::from(NOBODY), gone);
+    host.set_process(i64::from(GONE), gone);
 }
 
 /// A store with one thing to be done, and what is done.
@@ -75,7 +74,7 @@ fn lost(host: &FaultHost) {
     runs(host);
     orphan(host, "lost");
     let old = host.now_ms() - 3 * HOUR_MS;
-    host.put(&format!("{RUNS}/lost/.status.json.{NOBODY}.{old}.abc.tmp"), "{");
+    host.put(&format!("{RUNS}/lost/.status.json.{GONE}.{old}.abc.tmp"), "{");
     host.put("/async-cfg-lost.json", "{\"id\":\"lost\"}");
     host.set_now_ms(host.now_ms() + HOUR_MS);
 }
@@ -135,7 +134,7 @@ fn leased(host: &FaultHost) {
     let key = "ab".repeat(32);
     host.make_dir("/session-leases");
     host.make_dir(&format!("/session-leases/{key}"));
-    let lease = records::lease("gone", NOBODY, &host.system().host, host.now_ms());
+    let lease = records::lease("gone", GONE, &host.system().host, host.now_ms());
     put(host, &format!("/session-leases/{key}/owner.json"), &lease);
     host.set_now_ms(host.now_ms() + HOUR_MS);
 }
@@ -181,32 +180,10 @@ impl Scene {
 /// Content by path.
 type Files = BTreeMap<String, String>;
 
-/// Every file but those of recoverers and of writers that were cut off, without times.
+/// What a store has come to ([`tree::timeless`]), with the logs or without.
 fn state(host: &FaultHost, logs: bool) -> Files {
-    let times = Regex::new(r#"\d{13,16}|"durationMs": ?\d+"#).expect("a pattern");
-    let litter = Regex::new(r"\.tmp$|\.released-|\.candidate-|capacity\.claim").expect("a pattern");
-    let is_wanted = |path: &String| {
-        !path.contains(".runstore/")
-            && !litter.is_match(path)
-            && (logs || !path.ends_with("events.jsonl"))
-    };
-    let plain = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    host.tree()
-        .into_iter()
-        .filter(|(path, _)| is_wanted(path))
-        .map(|(path, bytes)| {
-            let text = bytes.map_or_else(|| "a directory".to_owned(), plain);
-            (times.replace_all(&path, "T").into_owned(), times.replace_all(&text, "T").into_owned())
-        })
-        .collect()
-}
-
-fn differences(now: &Files, then: &Files) -> Vec<String> {
-    let names = now.keys().chain(then.keys());
-    let mut differ: Vec<_> =
-        names.filter(|name| now.get(*name) != then.get(*name)).cloned().collect();
-    differ.dedup();
-    differ
+    let tree = host.tree().into_iter();
+    tree::timeless(tree.filter(|(path, _)| logs || !path.ends_with("events.jsonl")))
 }
 
 /// A look at what the crash left, before anybody repairs it: an end that is told has its result.
@@ -240,7 +217,7 @@ fn the_next_apply_ends_alike(
     }
     // A line of the log is advice and not flushed.
     let logs = crash.model == Model::Process;
-    let differ = differences(&state(host, logs), &ends[usize::from(logs)]);
+    let differ = tree::differing(&state(host, logs), &ends[usize::from(logs)]);
     if !differ.is_empty() {
         return Err(format!("it ends otherwise: {differ:?}"));
     }
@@ -262,7 +239,7 @@ fn the_next_undo_ends_alike(
         return Err(format!("the next one leaves something: {undone:?}"));
     }
     let logs = crash.model == Model::Process;
-    let differ = differences(&state(host, logs), &beginnings[usize::from(logs)]);
+    let differ = tree::differing(&state(host, logs), &beginnings[usize::from(logs)]);
     if differ.is_empty() { Ok(()) } else { Err(format!("it ends otherwise: {differ:?}")) }
 }
 
@@ -330,7 +307,7 @@ fn every_failing_effect_of_an_apply_is_made_good_by_the_next_one() {
             host.set_now_ms(host.now_ms() + HOUR_MS);
             let again = recover(host).expect(&at);
             assert!(again.left.is_empty() && again.stopped.is_none(), "{at}: {again:?}");
-            let differ = differences(&state(host, false), &end);
+            let differ = tree::differing(&state(host, false), &end);
             assert!(differ.is_empty(), "{at}: {differ:?}; {again:?}");
         });
     }

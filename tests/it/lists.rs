@@ -5,7 +5,7 @@
 
 use runstore::store::slot::pool_name;
 use serde_json::{Value, json};
-use testkit::process::{Live, now_ms};
+use testkit::process::{Live, host_name, now_ms};
 use testkit::records::{self, SESSION};
 use testkit::{Store, tree};
 
@@ -101,10 +101,7 @@ fn a_list_ends_with_the_most_serious_code_of_what_it_shows() {
 #[test]
 fn leases_tell_whether_their_owner_lives_and_why_they_are_held() {
     let (store, live) = (Store::new(), Live::start());
-    let host = String::from_utf8(
-        std::process::Command::new("uname").arg("-n").output().expect("there is a name").stdout,
-    );
-    let host = host.expect("text").trim().to_owned();
+    let host = host_name();
     store.lease("a", &records::lease("gone", 999_999_999, &host, 5));
     store.lease("b", &records::lease("lives", live.pid(), &host, now_ms()));
     store.lease("c", &records::lease("elsewhere", 1, "another-host", 5));

@@ -269,8 +269,11 @@ fn a_process_whose_main_thread_has_ended_is_alive() {
     assert_judged(&status, "running", "live", "a process ends with its last thread");
 }
 
-/// Runs one test of this binary again inside a new pid namespace.
-pub(crate) fn again_in_a_namespace(test: &str) -> Option<program::Outcome> {
+/// Runs one test of this binary again inside a new pid namespace, with a variable of its own if it wants one.
+pub(crate) fn again_in_a_namespace(
+    test: &str,
+    with: Option<(&str, &Path)>,
+) -> Option<program::Outcome> {
     let itself = std::env::current_exe().expect("a test knows its binary");
     let args = ["-p", "-f", "--mount-proc"];
     let mut command = Command::new("unshare");
@@ -282,6 +285,7 @@ pub(crate) fn again_in_a_namespace(test: &str) -> Option<program::Outcome> {
     let mut command = program::command(Path::new("unshare"), &args, Path::new("/"));
     command.arg(itself).args(["--exact", test, "--nocapture", "--test-threads", "1"]);
     command.env(INSIDE, process::pid_namespace().expect("Linux has pid namespaces"));
+    command.envs(with);
     Some(program::run(command, Duration::from_secs(120), None).expect("unshare was there before"))
 }
 
@@ -294,7 +298,7 @@ fn a_forced_reuse_of_a_pid_is_seen_inside_a_pid_namespace() {
         return inside_a_namespace(&outer.to_string_lossy());
     }
     let test = "live::a_forced_reuse_of_a_pid_is_seen_inside_a_pid_namespace";
-    let Some(outcome) = again_in_a_namespace(test) else { return };
+    let Some(outcome) = again_in_a_namespace(test, None) else { return };
     assert_eq!(outcome.code, 0, "inside:\n{}{}", outcome.text(), outcome.errors());
     assert!(outcome.text().contains("1 passed"), "the test ran inside: {}", outcome.text());
 }

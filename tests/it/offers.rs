@@ -12,9 +12,9 @@ use std::path::Path;
 use serde_json::Value;
 use testkit::Store;
 use testkit::case;
-use testkit::peer_runs::Recording;
+use testkit::peer_runs::each_snapshot;
 use testkit::process::now_ms;
-use testkit::records::{self, with, without};
+use testkit::records::{self, GONE, with, without};
 
 use crate::ask::{self, utf8};
 
@@ -87,28 +87,18 @@ fn what_is_offered_for_an_orphan_is_what_a_recovery_would_do() {
         let built = case::build(&stored, &work).expect("a stored case");
         compare(&stored.display().to_string(), &built.root, &mut tally);
     }
-    for recording in Recording::all(&top.join("tests/golden/peer-runs")).expect("recordings") {
-        let snapshots = recording.case["files"].as_object().expect("lists of snapshots");
-        for snapshot in snapshots.keys() {
-            let dir = tempfile::tempdir().expect("a temporary directory");
-            let root = fs::canonicalize(dir.path()).expect("exists").join("root");
-            recording.materialise(snapshot, &root).expect("a recorded snapshot");
-            compare(&format!("{} {snapshot}", recording.name), &root, &mut tally);
-        }
-    }
+    let recordings = top.join("tests/golden/peer-runs");
+    each_snapshot(&recordings, |name, root| compare(name, root, &mut tally)).expect("recordings");
     for word in ENDS {
         assert!(tally.get(word).is_some_and(|n| *n > 1), "{word} was offered: {tally:?}");
     }
 }
 
-/// No process has this number.
-const NOBODY: u32 = 999_999_999;
-
 #[test]
 fn an_orphan_that_is_to_be_kept_is_left_alone() {
     let store = Store::new();
     let at = now_ms() - 60_000;
-    let gone = |id: &str| records::running(id, NOBODY, at);
+    let gone = |id: &str| records::running(id, GONE, at);
     let put = |id: &str, status: &Value| {
         store.run(id).status(status);
     };

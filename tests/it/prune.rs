@@ -7,8 +7,8 @@ use std::path::Path;
 
 use runstore::protocol::segment::sha256_hex;
 use serde_json::{Value, json};
-use testkit::process::{Live, now_ms};
-use testkit::records::{self, SESSION};
+use testkit::process::{Live, host_name, now_ms};
+use testkit::records::{self, GONE, SESSION};
 use testkit::store::Run;
 use testkit::{Store, case, tree};
 
@@ -25,10 +25,7 @@ fn prune(store: &Store, more: &[&str]) -> Answer {
 
 /// Everything of a run is as old as its end.
 fn age(run: &Run, at_ms: i64) {
-    let paths = tree::walk(run.path()).expect("ours");
-    for path in paths.iter().rev() {
-        tree::set_time_ms(path, u64::try_from(at_ms).expect("after 1970")).expect("ours");
-    }
+    tree::age(run.path(), at_ms).expect("ours");
 }
 
 /// A run that ended so many days ago, proven and delivered.
@@ -116,7 +113,7 @@ fn each_reason_keeps_a_run_and_is_named() {
             run.status(&records::with(status, "state", "paused"));
         }),
         ("non-terminal", |_, run| {
-            run.status(&records::running("old", 999_999_999, now_ms() - 40 * DAY_MS));
+            run.status(&records::running("old", GONE, now_ms() - 40 * DAY_MS));
             std::fs::remove_file(run.path().join("process-terminal.json")).expect("there");
         }),
         ("unproven", |_, run| {
@@ -182,7 +179,7 @@ fn each_reason_keeps_a_run_and_is_named() {
         let run = old(&store, "old", 40);
         keep(&store, &run);
         if reason != "recent" {
-            age_plain(&run);
+            age(&run, now_ms() - 40 * DAY_MS);
         }
         for apply in [&["--apply"][..], &[]] {
             let answer = prune(&store, apply);
@@ -190,16 +187,6 @@ fn each_reason_keeps_a_run_and_is_named() {
             let want = Some(("old".to_owned(), reason.to_owned()));
             assert_eq!(told, want, "{reason}: {:#}", answer.json);
             assert!(run.path().exists(), "{reason}: it stays");
-        }
-    }
-}
-
-/// As [`age`], without following what is no plain file.
-fn age_plain(run: &Run) {
-    let at = u64::try_from(now_ms() - 40 * DAY_MS).expect("after 1970");
-    for path in tree::walk(run.path()).expect("ours").iter().rev() {
-        if !path.is_symlink() {
-            tree::set_time_ms(path, at).expect("ours");
         }
     }
 }
@@ -257,16 +244,11 @@ fn lock(store: &Store, pid: u32, host: &str) {
     store.file(".async-retention.lock/owner.json", owner.to_string());
 }
 
-fn host() -> String {
-    let output = std::process::Command::new("uname").arg("-n").output().expect("there is a name");
-    String::from_utf8(output.stdout).expect("text").trim().to_owned()
-}
-
 #[test]
 fn the_retention_lock_of_others_is_honoured_and_that_of_the_dead_set_aside() {
     let (store, live) = (Store::new(), Live::start());
     old(&store, "old", 40);
-    for (pid, host) in [(live.pid(), host()), (999_999_999, "another-host".to_owned())] {
+    for (pid, host) in [(live.pid(), host_name()), (GONE, "another-host".to_owned())] {
         lock(&store, pid, &host);
         let outcome = ask::run(&["prune", utf8(store.root()), "--apply"]);
         assert_eq!(outcome.code, 7, "{}{}", outcome.text(), outcome.errors());
@@ -274,7 +256,7 @@ fn the_retention_lock_of_others_is_honoured_and_that_of_the_dead_set_aside() {
         assert!(store.root().join("async-subagent-runs/old").exists());
         assert_eq!(ids(&prune(&store, &[]), "remove"), ["old"], "a plan needs no lock");
     }
-    lock(&store, 999_999_999, &host());
+    lock(&store, GONE, &host_name());
     assert_eq!(ids(&prune(&store, &["--apply"]), "remove"), ["old"]);
     assert!(store.root().join(".async-retention.lock.stale-tok/owner.json").exists());
     assert!(!store.root().join(".async-retention.lock").exists(), "and ours is let go of");

@@ -3,7 +3,6 @@
 //! Theory of operation. Each test makes a store with one thing wrong, asks for the plan, carries it out, asks again,
 //! looks with `inspect`, and takes it back. What must not be touched stands beside it. RS-REC-01 to RS-REC-32.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -13,49 +12,30 @@ use runstore::protocol::process::{ProcessRecord, RecordedIdentity};
 use runstore::protocol::segment::sha256_hex;
 use runstore::store::advisory::lock_name;
 use serde_json::{Value, json};
-use testkit::process::{Live, now_ms};
-use testkit::records::{self, SESSION, with};
+use testkit::process::{Live, host_name, now_ms, wait_for_the_next_millisecond};
+use testkit::records::{self, GONE, SESSION, with};
 use testkit::store::Run;
 use testkit::{Store, tree};
 
 use crate::ask::{self, Answer, inspect, utf8};
 use crate::lists::slot;
-
-/// No process has this number.
-const NOBODY: u32 = 999_999_999;
+use crate::recovered::prove::{self, Picture, picture};
 
 /// Asks `recover`, with runs that may have changed a moment ago.
 fn recover(store: &Store, more: &[&str]) -> Answer {
     let mut args = vec!["recover", utf8(store.root()), "--format", "json", "--grace-ms", "0"];
     args.extend_from_slice(more);
     // A run that was written in this very millisecond has not been quiet.
-    let before = now_ms();
-    while now_ms() <= before + 1 {
-        std::thread::yield_now();
-    }
+    wait_for_the_next_millisecond();
     Answer::of(&ask::run(&args))
 }
 
 fn undo(store: &Store) -> Answer {
-    let args = ["recover", "undo", "--root", utf8(store.root()), "--format", "json"];
-    Answer::of(&ask::run(&args))
+    prove::undo(store.root())
 }
 
-/// Content and mode by path.
-type Files = BTreeMap<String, (Option<Vec<u8>>, u32)>;
-
-/// Every file of the store but those of the recoverer: content and mode.
-fn state(store: &Store) -> Files {
-    let paths = tree::walk(store.root()).expect("ours");
-    let own = |path: &&std::path::PathBuf| !path.iter().any(|part| part == ".runstore");
-    let look = |path: &std::path::PathBuf| {
-        let name = path.strip_prefix(store.root()).expect("below").to_string_lossy().into_owned();
-        let meta = fs::symlink_metadata(path).expect("there");
-        // A directory that is made again is ours.
-        let mode = if meta.is_dir() { 0 } else { meta.permissions().mode() };
-        (name, (fs::read(path).ok(), mode))
-    };
-    paths.iter().filter(own).map(look).collect()
+fn state(store: &Store) -> Picture {
+    picture(store.root())
 }
 
 fn actions(answer: &Answer) -> Vec<(String, String)> {
@@ -78,15 +58,14 @@ fn status(store: &Store, run: &str) -> Value {
 /// A run that says it works, and whose process is gone.
 fn orphan(store: &Store, id: &str) -> Run {
     let run = store.run(id);
-    run.status(&records::running(id, NOBODY, now_ms() - 60_000));
+    run.status(&records::running(id, GONE, now_ms() - 60_000));
     store.active_marker(id);
     run
 }
 
 /// Says in few words how two states differ.
-fn assert_same(now: &Files, before: &Files, what: &str) {
-    let names = now.keys().chain(before.keys());
-    let differ: Vec<_> = names.filter(|name| now.get(*name) != before.get(*name)).collect();
+fn assert_same(now: &Picture, before: &Picture, what: &str) {
+    let differ = tree::differing(now, before);
     assert!(differ.is_empty(), "{what}: {differ:?}");
 }
 
@@ -156,7 +135,7 @@ fn an_orphan_is_closed_as_failed_and_its_session_is_told() {
 fn without_a_session_there_is_no_result() {
     let store = Store::new();
     let run = store.run("lost");
-    run.status(&records::without(records::running("lost", NOBODY, now_ms() - 60_000), "sessionId"));
+    run.status(&records::without(records::running("lost", GONE, now_ms() - 60_000), "sessionId"));
     cycle(&store, "lost", &["close-as-failed"]);
     recover(&store, &["--apply"]);
     assert!(!store.root().join("async-subagent-results").exists(), "nobody would take it");
@@ -223,9 +202,9 @@ fn unknown_is_never_dead() {
     let live = Live::start();
     let at = now_ms();
     store.run("live").status(&records::running("live", live.pid(), at));
-    let elsewhere = with(records::running("elsewhere", NOBODY, at), "hostname", "another-host");
+    let elsewhere = with(records::running("elsewhere", GONE, at), "hostname", "another-host");
     store.run("elsewhere").status(&elsewhere);
-    let nobody = records::without(records::running("nobody", NOBODY, at - 600_000), "pid");
+    let nobody = records::without(records::running("nobody", GONE, at - 600_000), "pid");
     store.run("nobody").status(&nobody);
     let plan = recover(&store, &[]);
     assert_eq!(actions(&plan), [], "{:#}", plan.json);
@@ -249,7 +228,7 @@ fn what_changed_a_moment_ago_is_left_alone() {
 fn hidden_queued_and_half_paused_runs_are_left_alone() {
     let store = Store::new();
     let at = now_ms() - 60_000;
-    let base = |id: &str| records::running(id, NOBODY, at);
+    let base = |id: &str| records::running(id, GONE, at);
     store.run("hidden").status(&with(base("hidden"), "displayDismissedAt", at));
     store.run("queued").status(&with(base("queued"), "state", "queued"));
     store.run("paused").status(&with(base("paused"), "state", "paused"));
@@ -335,8 +314,7 @@ fn what_a_dead_run_holds_is_freed_by_rule_only() {
     orphan(&store, "lost");
     slot(&store, 1, "lost", SESSION);
     let key = "ab".repeat(32);
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
-    store.lease(&key, &records::lease("lost", NOBODY, host.trim(), at));
+    store.lease(&key, &records::lease("lost", GONE, &host_name(), at));
     let report = cycle(&store, "ended", &["free-slot", "close-as-failed", "free-lease"]);
     assert_eq!(report["verdict"], "finished");
     recover(&store, &["--apply"]);
@@ -353,8 +331,8 @@ fn litter_of_a_dead_writer_goes_and_the_only_copy_stays() {
     records::finish(&run, at);
     run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at}));
     let old = at - 7_200_000;
-    run.file(&format!(".status.json.{NOBODY}.{old}.abc.tmp"), "{");
-    run.file(&format!(".recovery-descriptor.json.{NOBODY}.{old}.abc.tmp"), "{}");
+    run.file(&format!(".status.json.{GONE}.{old}.abc.tmp"), "{");
+    run.file(&format!(".recovery-descriptor.json.{GONE}.{old}.abc.tmp"), "{}");
     run.file(&format!(".status.json.{}.{old}.abc.tmp", std::process::id()), "{");
     cycle(&store, "ended", &["remove-litter"]);
     recover(&store, &["--apply"]);
@@ -392,7 +370,7 @@ fn a_saved_plan_is_carried_out_only_while_it_holds() {
     let plan = recover(&store, &[]);
     let saved = store.beside("home").join("plan.json");
     fs::write(&saved, plan.json.to_string()).expect("ours");
-    run.status(&with(records::running("lost", NOBODY, now_ms() - 60_000), "currentStep", 1));
+    run.status(&with(records::running("lost", GONE, now_ms() - 60_000), "currentStep", 1));
     let args = ["recover", "--from", utf8(&saved), "--format", "json", "--grace-ms", "0"];
     let answer = Answer::of(&ask::run(&args));
     assert_eq!(answer.code, 1);
@@ -415,7 +393,7 @@ fn a_saved_plan_is_stale_when_something_of_it_is_gone() {
     records::finish(&run, at);
     run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at}));
     let old = at - 7_200_000;
-    let litter = |tail: &str| format!(".status.json.{NOBODY}.{old}.{tail}.tmp");
+    let litter = |tail: &str| format!(".status.json.{GONE}.{old}.{tail}.tmp");
     run.file(&litter("one"), "{");
     run.file(&litter("two"), "{");
     let plan = recover(&store, &[]);
@@ -438,7 +416,7 @@ fn what_belongs_to_no_run_is_locked_nowhere_but_at_the_root() {
     store.active_marker("nobody");
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
     let key = "ab".repeat(32);
-    store.lease(&key, &records::lease("gone", NOBODY, host.trim(), now_ms() - 120_000));
+    store.lease(&key, &records::lease("gone", GONE, host.trim(), now_ms() - 120_000));
     let answer = recover(&store, &["--apply"]);
     assert_eq!(answer.json["summary"]["done"], 2, "{answer:?}");
     let own = |path: &std::path::PathBuf| path.file_name().is_some_and(|n| n == ".runstore");
@@ -548,7 +526,7 @@ fn a_conflict_and_a_start_that_is_stuck_are_told_and_left() {
     run.status(&with(records::complete("two-ends", at), "processTerminal", Value::Null));
     let failed = with(records::result("two-ends", at), "success", false);
     store.result("two-ends", &with(failed, "state", "failed"));
-    store.run("stuck").startup(&json!({"state": "ready", "token": "t", "pid": NOBODY}));
+    store.run("stuck").startup(&json!({"state": "ready", "token": "t", "pid": GONE}));
     let before = state(&store);
     let plan = recover(&store, &[]);
     assert_eq!(actions(&plan), [], "{:#}", plan.json);

@@ -15,10 +15,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use regex_lite::Regex;
 use serde_json::json;
-use testkit::process::{now_ms, skip};
-use testkit::records::{self, SESSION, with};
+use testkit::process::{host_name, now_ms, skip};
+use testkit::records::{self, GONE, SESSION, with};
 use testkit::trace::{Seen, refusal, seen, was_killed};
 use testkit::{Store, tree};
 
@@ -26,8 +25,8 @@ use crate::ask::{self, utf8};
 use crate::killed::rig::Effect;
 use crate::killed::share_of;
 use crate::lists::slot;
+use crate::prune;
 
-const NOBODY: u32 = 999_999_999;
 const DAY_MS: i64 = 86_400_000;
 
 /// Calls that may change something.
@@ -58,7 +57,7 @@ fn undo(root: &Path) -> Vec<String> {
     words(&["recover", "undo", "--root", utf8(root)])
 }
 
-fn prune(root: &Path) -> Vec<String> {
+fn remove(root: &Path) -> Vec<String> {
     words(&["prune", utf8(root), "--apply"])
 }
 
@@ -68,12 +67,12 @@ fn broken() -> Store {
     let store = Store::new();
     let at = now_ms() - 60_000;
     let run = store.run("lost");
-    run.status(&with(records::running("lost", NOBODY, at), "toolCallId", "call-1"));
-    run.file(&format!(".status.json.{NOBODY}.{}.abc.tmp", at - DAY_MS), "{");
+    run.status(&with(records::running("lost", GONE, at), "toolCallId", "call-1"));
+    run.file(&format!(".status.json.{GONE}.{}.abc.tmp", at - DAY_MS), "{");
     run.event(&json!({"type": "subagent.run.started", "runId": "lost", "ts": at}));
     store.active_marker("lost").tool_call_alias("call-1", "lost");
     store.file("async-cfg-lost.json", "{\"id\":\"lost\"}");
-    store.run("told").status(&records::running("told", NOBODY, at));
+    store.run("told").status(&records::running("told", GONE, at));
     let pending = format!("async-subagent-results/result-pending/{SESSION}/told.json");
     store.file(&pending, records::result("told", at).to_string());
     let half = store.run("half");
@@ -83,22 +82,15 @@ fn broken() -> Store {
     });
     half.status(&with(records::complete("half", at), "processTerminal", overlay));
     slot(&store, 0, "half", SESSION);
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
-    store.lease(&"ab".repeat(32), &records::lease("gone", NOBODY, host.trim(), at));
+    store.lease(&"ab".repeat(32), &records::lease("gone", GONE, &host_name(), at));
     store
 }
 
 /// Two runs that nobody wants any more, and one that is new.
-fn old() -> Store {
+fn outlived() -> Store {
     let store = Store::new();
     for (id, days) in [("old-1", 40), ("old-2", 50), ("new", 1)] {
-        let at = now_ms() - days * DAY_MS;
-        let run = store.run(id);
-        records::finish(&run, at);
-        run.file("output-0.log", "answer\n");
-        for path in tree::walk(run.path()).expect("ours").iter().rev() {
-            tree::set_time_ms(path, u64::try_from(at).expect("after 1970")).expect("ours");
-        }
+        prune::old(&store, id, days);
     }
     store
 }
@@ -106,7 +98,7 @@ fn old() -> Store {
 const SCENES: [Scene; 3] = [
     Scene { name: "recover --apply", args: apply, store: broken, before: None },
     Scene { name: "recover undo", args: undo, store: broken, before: Some(applied) },
-    Scene { name: "prune --apply", args: prune, store: old, before: None },
+    Scene { name: "prune --apply", args: remove, store: outlived, before: None },
 ];
 
 fn applied(root: &Path) {
@@ -116,12 +108,6 @@ fn applied(root: &Path) {
 fn run(args: &[String]) -> i32 {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     ask::run(&args).code
-}
-
-/// A copy of a tree with its modes and times: the ages of files decide.
-fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("-a").arg(from).arg(to).status();
-    assert!(status.expect("there is a cp").success());
 }
 
 /// The calls of a log that change the store.
@@ -148,31 +134,16 @@ fn traced(args: &[String], log: &Path, kill: Option<&Effect>) -> bool {
     was_killed(&fs::read_to_string(log).unwrap_or_default())
 }
 
-/// Content by path, without what a recoverer keeps for itself and without times.
+/// What a store has come to ([`tree::timeless`]), wherever it lies; the lock of a removal is left out.
 fn state(root: &Path) -> BTreeMap<String, String> {
-    let times = Regex::new(r#"\d{13,16}|"durationMs": ?\d+"#).expect("a pattern");
-    let litter = Regex::new(r"\.tmp$|\.released-|\.candidate-|capacity\.claim|retention")
-        .expect("a pattern");
-    let mut files = BTreeMap::new();
-    for path in tree::walk(root).expect("ours") {
+    let paths = tree::walk(root).expect("ours").into_iter();
+    let entries = paths.map(|path| {
         let name = path.strip_prefix(root).expect("below").to_string_lossy().into_owned();
-        if name.contains(".runstore") || litter.is_match(&name) {
-            continue;
-        }
-        let text = match fs::read(&path) {
-            Ok(bytes) => String::from_utf8(bytes).expect("text"),
-            Err(_) => "a directory".to_owned(),
-        };
-        let own = root.to_string_lossy();
-        let text = times.replace_all(&text, "T").replace(own.as_ref(), "ROOT");
-        files.insert(times.replace_all(&name, "T").into_owned(), text);
-    }
+        (name, fs::read(&path).ok())
+    });
+    let mut files = tree::timeless(entries.filter(|(name, _)| !name.contains("retention")));
+    files.values_mut().for_each(|text| *text = text.replace(utf8(root), "ROOT"));
     files
-}
-
-fn differences(now: &BTreeMap<String, String>, then: &BTreeMap<String, String>) -> Vec<String> {
-    let names = now.keys().chain(then.keys());
-    names.filter(|name| now.get(*name) != then.get(*name)).cloned().collect()
 }
 
 #[test]
@@ -188,7 +159,8 @@ fn an_apply_an_undo_and_a_removal_may_be_killed_at_any_effect() {
         let mut fresh = || -> PathBuf {
             number += 1;
             let root = places.path().join(format!("store-{number}"));
-            copy(store.root(), &root);
+            // With modes and times: the ages of files decide.
+            tree::copy(store.root(), &root).expect("ours");
             if let Some(before) = scene.before {
                 before(&root);
             }
@@ -199,7 +171,7 @@ fn an_apply_an_undo_and_a_removal_may_be_killed_at_any_effect() {
         assert!(!traced(&(scene.args)(&whole), &log, None), "nobody kills it");
         let end = state(&whole);
         assert!(
-            !differences(&state(&fresh()), &end).is_empty(),
+            !tree::differing(&state(&fresh()), &end).is_empty(),
             "{}: it does something",
             scene.name
         );
@@ -216,12 +188,12 @@ fn an_apply_an_undo_and_a_removal_may_be_killed_at_any_effect() {
             }
             let code = run(&args);
             assert!([0, 1].contains(&code), "{} {effect}: {code}", scene.name);
-            let differ = differences(&state(&root), &end);
+            let differ = tree::differing(&state(&root), &end);
             assert!(differ.is_empty(), "{} killed at {effect}: {differ:?}", scene.name);
             let after = state(&root);
             run(&args);
             if scene.name != "recover undo" {
-                let differ = differences(&state(&root), &after);
+                let differ = tree::differing(&state(&root), &after);
                 assert!(differ.is_empty(), "{} {effect}: done twice: {differ:?}", scene.name);
             }
             fs::remove_dir_all(&root).expect("ours");

@@ -6,7 +6,7 @@
 use runstore::protocol::segment::sha256_hex;
 use runstore::store::slot::pool_name;
 use serde_json::{Value, json};
-use testkit::process::{Live, now_ms};
+use testkit::process::{Live, host_name, now_ms};
 use testkit::records::{self, SESSION};
 use testkit::{Store, tree};
 
@@ -35,11 +35,6 @@ fn refused(store: &Store, path: &str, more: &[&str]) -> Answer {
     let after = tree::snapshot(store.root()).expect("ours");
     assert_eq!(tree::diff(&before, &after), [""; 0], "{path} {more:?}: {}", answer.json);
     answer
-}
-
-fn host() -> String {
-    let output = std::process::Command::new("uname").arg("-n").output().expect("there is a name");
-    String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
 fn proven() -> Store {
@@ -132,10 +127,10 @@ fn a_claim_of_another_process_is_honoured() {
 fn a_stale_lease_becomes_a_tombstone_and_another_one_stays() {
     let (store, live) = (Store::new(), Live::start());
     let name = |name: &str| lease_path(name).split('/').next_back().expect("a name").to_owned();
-    store.lease(&name("gone"), &records::lease("run-1", 999_999_999, &host(), 5));
-    store.lease(&name("lives"), &records::lease("run-2", live.pid(), &host(), now_ms()));
+    store.lease(&name("gone"), &records::lease("run-1", 999_999_999, &host_name(), 5));
+    store.lease(&name("lives"), &records::lease("run-2", live.pid(), &host_name(), now_ms()));
     store.lease(&name("away"), &records::lease("run-3", 1, "another-host", 5));
-    let spawning = records::lease("run-4", 999_999_999, &host(), 5);
+    let spawning = records::lease("run-4", 999_999_999, &host_name(), 5);
     store.lease(&name("spawning"), &records::with(spawning, "writerState", "spawning"));
     store.lease(&name("torn"), &json!(7));
     for (lease, code) in [("lives", 1), ("away", 1), ("spawning", 1), ("torn", 8)] {

@@ -15,17 +15,15 @@ use runstore::store::Host as _;
 use serde_json::{Value, json};
 use testkit::Store;
 use testkit::fault::FaultHost;
-use testkit::process::now_ms;
+use testkit::process::{now_ms, wait_for_the_next_millisecond};
 use testkit::program;
-use testkit::records::{self, SESSION, with};
+use testkit::records::{self, GONE, SESSION, with};
 
 use crate::ask::{self, Answer, utf8};
 use crate::place::end_of;
 
 const RUNS: &str = "/async-subagent-runs";
 const RESULTS: &str = "/async-subagent-results";
-/// No process has this number.
-const NOBODY: u32 = 999_999_999;
 const HOUR_MS: i64 = 3_600_000;
 
 fn put(host: &FaultHost, path: &str, value: &Value) {
@@ -176,7 +174,7 @@ fn every_change_is_noticed_by_the_next_sweep() {
             put_below(host, path, &records::slot("run-0", host.now_ms()));
         }),
         ("a lease appears", "run-0", |host| {
-            let lease = records::lease("run-0", NOBODY, "elsewhere", host.now_ms());
+            let lease = records::lease("run-0", GONE, "elsewhere", host.now_ms());
             put_below(host, "/session-leases/key-1/owner.json", &lease);
         }),
         ("a marker appears", "run-0", |host| {
@@ -220,7 +218,7 @@ fn a_process_that_ends_is_noticed_although_no_file_changes() {
 fn a_time_that_is_over_is_noticed_although_no_file_changes() {
     let (host, mut memory) = known();
     host.make_dir(&format!("{RUNS}/late"));
-    let orphan = records::running("late", NOBODY, host.now_ms());
+    let orphan = records::running("late", GONE, host.now_ms());
     put(
         &host,
         &format!("{RUNS}/late/status.json"),
@@ -261,7 +259,7 @@ fn files_without_numbers_are_read_each_time() {
 
 /// A run whose process was recorded in an earlier boot, and is gone.
 fn lost_with_the_system(store: &Store, id: &str) {
-    let status = records::running(id, NOBODY, now_ms() - 60_000);
+    let status = records::running(id, GONE, now_ms() - 60_000);
     let identity = json!({ "startIdentity": "linux:1", "bootId": "an-earlier-boot" });
     store.run(id).status(&with(status, "runnerIdentity", identity));
     store.active_marker(id);
@@ -272,13 +270,6 @@ fn at_once(store: &Store) -> String {
     let path = store.beside("policies").join("policy.json");
     fs::write(&path, r#"{"version":1,"graceMs":0}"#).expect("is written");
     utf8(&path).to_owned()
-}
-
-fn wait_for_the_next_millisecond() {
-    let before = now_ms();
-    while now_ms() <= before + 1 {
-        std::thread::yield_now();
-    }
 }
 
 /// PC-116, PC-119, PC-130: a restart is one event, and a record that is bad hides none of the others.
@@ -312,7 +303,7 @@ fn runs_that_wrote_last_within_a_second_are_one_event() {
     let at_ms = now_ms() - 60_000;
     for number in 0..5_u32 {
         let id = format!("run-{number}");
-        store.run(&id).status(&records::running(&id, NOBODY, at_ms + i64::from(number) * 200));
+        store.run(&id).status(&records::running(&id, GONE, at_ms + i64::from(number) * 200));
     }
     let policy = at_once(&store);
     wait_for_the_next_millisecond();

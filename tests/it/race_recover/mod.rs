@@ -27,7 +27,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use testkit::process::now_ms;
+use testkit::process::wait_for_the_next_millisecond;
 use testkit::{Store, driver};
 
 use self::loops::{Loops, Over, Race, Turn, apply};
@@ -314,10 +314,7 @@ fn race(store: &Store, runs: usize, seconds: u64, seed: u64) -> judge::Counts {
 fn at_rest(root: &Path, loops: &mut Loops) {
     for _ in 0..10 {
         // What was written in this very millisecond has not been quiet.
-        let before = now_ms();
-        while now_ms() <= before + 1 {
-            std::thread::yield_now();
-        }
+        wait_for_the_next_millisecond();
         let applied = apply(Command::new(binary()), root, &["--grace-ms", "0"]);
         loops.note(false, &applied);
         if applied.json["done"].as_array().is_some_and(Vec::is_empty) {

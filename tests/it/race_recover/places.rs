@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::Store;
-use testkit::process::{self, Identity, Live, identity, now_ms};
+use testkit::process::{self, Identity, Live, identity, now_ms, wait_for_the_next_millisecond};
 use testkit::records::{self, with, without};
 
 use super::apply;
@@ -38,10 +38,7 @@ fn state(root: &Path, id: &str) -> Value {
 
 /// What a recovery without any grace time did: the runs in order.
 fn recovered(root: &Path) -> Vec<String> {
-    let before = now_ms();
-    while now_ms() <= before + 1 {
-        std::thread::yield_now();
-    }
+    wait_for_the_next_millisecond();
     let applied = apply(Command::new(binary()), root, &["--grace-ms", "0"]);
     assert_eq!(applied.json["left"], json!([]), "{:#}", applied.json);
     let done = applied.json["done"].as_array().expect("a list").iter();
@@ -58,7 +55,7 @@ fn a_pid_that_was_reused_is_a_process_that_is_gone_and_the_stranger_is_left_in_p
     }
     let test = "race_recover::places::\
                 a_pid_that_was_reused_is_a_process_that_is_gone_and_the_stranger_is_left_in_peace";
-    let Some(outcome) = again_in_a_namespace(test) else { return };
+    let Some(outcome) = again_in_a_namespace(test, None) else { return };
     assert_eq!(outcome.code, 0, "inside:\n{}{}", outcome.text(), outcome.errors());
     assert!(outcome.text().contains("1 passed"), "the test ran inside: {}", outcome.text());
 }
@@ -133,9 +130,10 @@ fn two_namespaces_that_share_a_store_leave_the_runs_of_each_other_alone() {
     ended.kill();
     let before: Vec<_> = scoped.iter().map(|(id, _)| status(store.root(), id)).collect();
     // The other side runs before this one recovers, and leaves runs of its own.
-    let shared = store.root().as_os_str().to_owned();
-    let Some(outcome) = again_inside(test, &shared) else { return };
+    let shared = Some((SHARED, store.root()));
+    let Some(outcome) = again_in_a_namespace(test, shared) else { return };
     assert_eq!(outcome.code, 0, "inside:\n{}{}", outcome.text(), outcome.errors());
+    assert!(outcome.text().contains("1 passed"), "the test ran inside: {}", outcome.text());
     let after: Vec<_> = scoped.iter().map(|(id, _)| status(store.root(), id)).collect();
     assert!(before == after, "the other side wrote to a run of this one");
     assert_eq!(recovered(store.root()), ["close-as-failed gone"], "each side cares for its own");
@@ -148,20 +146,6 @@ fn two_namespaces_that_share_a_store_leave_the_runs_of_each_other_alone() {
     for id in ["live-elsewhere", "gone-elsewhere"] {
         assert_eq!(state(store.root(), id), "running", "{id}");
     }
-}
-
-/// [`again_in_a_namespace`], with the store to be shared.
-fn again_inside(test: &str, shared: &std::ffi::OsStr) -> Option<testkit::program::Outcome> {
-    let itself = std::env::current_exe().expect("a test knows its binary");
-    if !super::may_nest() {
-        process::skip(test, "pid namespaces are not permitted here (unshare)");
-        return None;
-    }
-    let mut command = super::inside(&itself);
-    command.args(["--exact", test, "--nocapture", "--test-threads", "1"]);
-    command.env(INSIDE, process::pid_namespace().expect("Linux has pid namespaces"));
-    command.env(SHARED, shared);
-    Some(testkit::program::run(command, super::LIMIT, None).expect("unshare was there before"))
 }
 
 /// Seen from inside, no process of the outside exists at all.

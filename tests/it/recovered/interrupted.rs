@@ -95,7 +95,7 @@ fn finish(built: &Built, whole: &(Vec<String>, Value)) -> Vec<String> {
             break;
         }
     }
-    let differing = super::prove::differing(first, &picture(root));
+    let differing = tree::differing(first, &picture(root));
     if !differing.is_empty() {
         bad.push(format!("undo does not bring back {differing:?}"));
     }

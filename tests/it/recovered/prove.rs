@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use testkit::tree::{self, Content};
+use testkit::tree::{self, Content, differing};
 
 use crate::ask::{self, Answer, utf8};
 
@@ -22,10 +22,7 @@ const OLD_MS: i64 = 48 * 3_600_000;
 
 /// Makes every file and directory of a store old.
 pub(crate) fn age(root: &Path) {
-    let at_ms = u64::try_from(testkit::process::now_ms() - OLD_MS).expect("after 1970");
-    for path in tree::walk(root).expect("readable").iter().rev() {
-        tree::set_time_ms(path, at_ms).expect("ours");
-    }
+    tree::age(root, testkit::process::now_ms() - OLD_MS).expect("ours");
 }
 
 /// Entries of a tree: mode, size and content by path.
@@ -34,17 +31,10 @@ pub(crate) type Picture = BTreeMap<String, (u32, u64, Content)>;
 /// What a tree holds, without runstore's own files.
 pub(crate) fn picture(root: &Path) -> Picture {
     let all = tree::snapshot(root).expect("a readable tree");
-    let ours = |path: &str| path.split('/').any(|part| part == ".runstore");
     all.into_iter()
-        .filter(|(path, _)| !ours(path))
+        .filter(|(path, _)| !tree::is_own(path))
         .map(|(path, entry)| (path, (entry.mode, entry.size, entry.content)))
         .collect()
-}
-
-/// Paths that are not the same in both.
-pub(crate) fn differing(one: &Picture, other: &Picture) -> BTreeSet<String> {
-    let all: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-    all.into_iter().filter(|path| one.get(*path) != other.get(*path)).cloned().collect()
 }
 
 /// Questions that wait for nothing that may still come.
@@ -102,6 +92,21 @@ pub(crate) struct Proven {
     pub(crate) before: Answer,
     pub(crate) plan: Answer,
     pub(crate) after: Answer,
+}
+
+impl Proven {
+    /// What was done with `run-1`, in words, and whatever did not hold of the recovery of this store.
+    pub(crate) fn told(&self, name: &str, before: &[&str]) -> (String, Vec<String>) {
+        let was = self.before.verdict("run-1");
+        let (done, is) = (actions(&self.plan), self.after.verdict("run-1"));
+        let mut bad = Vec::new();
+        if !before.contains(&was) {
+            let because = self.before.one("run-1")["because"].as_str().unwrap_or_default();
+            bad.push(format!("{name}: before, it is {was}: {because}"));
+        }
+        bad.extend(self.problems.iter().map(|why| format!("{name}: {why}")));
+        (format!("{name}: {was} -> {is} by {done:?}"), bad)
+    }
 }
 
 /// What a store is like once it is recovered, and before that is taken back.

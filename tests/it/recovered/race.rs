@@ -11,8 +11,9 @@ use serde_json::Value;
 use testkit::Store;
 use testkit::process::now_ms;
 use testkit::records;
+use testkit::tree::differing;
 
-use super::prove::{Hasty, actions, differing, picture, safe_actions, undo};
+use super::prove::{Hasty, actions, picture, safe_actions, undo};
 use super::table;
 use crate::ask::{self, Answer, utf8};
 use crate::killed::rig::{Rig, Role};

@@ -11,11 +11,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use runstore::store::RealHost;
-use runstore::store::host::Host as _;
 use serde_json::Value;
 use testkit::case::{self, Case};
-use testkit::peer_runs::Recording;
+use testkit::peer_runs::each_snapshot;
+use testkit::process::host_name;
 use testkit::tree;
 
 use super::prove::{prove, safe_actions};
@@ -108,7 +107,7 @@ fn every_case_is_recovered_and_taken_back() {
 /// Gives the records of the host on which they were made to this one: else nobody could tell that its processes
 /// are gone.
 fn adopt(root: &Path) {
-    let host = RealHost::new().system().host.clone();
+    let host = host_name();
     for path in tree::walk(root).expect("readable").iter().filter(|path| path.is_file()) {
         let mode = fs::metadata(path).expect("there").permissions();
         if let Ok(text) = fs::read_to_string(path)
@@ -124,21 +123,15 @@ fn adopt(root: &Path) {
 fn every_recorded_store_is_recovered_and_taken_back() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/peer-runs");
     let (mut bad, mut count, mut acts) = (Vec::new(), 0, 0);
-    for recording in Recording::all(&top).expect("part of the repository") {
-        let snapshots = recording.case["files"].as_object().expect("lists of files");
-        for snapshot in snapshots.keys() {
-            let name = format!("{} {snapshot}", recording.name);
-            let dir = tempfile::tempdir().expect("room");
-            let root = fs::canonicalize(dir.path()).expect("there").join("root");
-            recording.materialise(snapshot, &root).unwrap_or_else(|e| panic!("{name}: {e}"));
-            count += 1;
-            adopt(&root);
-            let proven = prove(&root, |_| Vec::new());
-            acts += usize::from(!safe_actions(&proven.plan).is_empty());
-            println!("{name}: {:?}", safe_actions(&proven.plan));
-            bad.extend(proven.problems.iter().map(|why| format!("{name}: {why}")));
-        }
-    }
+    let look = |name: &str, root: &Path| {
+        count += 1;
+        adopt(root);
+        let proven = prove(root, |_| Vec::new());
+        acts += usize::from(!safe_actions(&proven.plan).is_empty());
+        println!("{name}: {:?}", safe_actions(&proven.plan));
+        bad.extend(proven.problems.iter().map(|why| format!("{name}: {why}")));
+    };
+    each_snapshot(&top, look).expect("part of the repository");
     println!("{count} stores of peers, {acts} recovered, {} violations", bad.len());
     assert_eq!(count, SNAPSHOTS, "no snapshot is skipped");
     assert!(bad.is_empty(), "{} violations:\n{}", bad.len(), bad.join("\n"));

@@ -11,23 +11,17 @@
 
 #![expect(clippy::print_stdout, reason = "the counts are shown with --nocapture")]
 
-use std::path::Path;
-
 use runstore::protocol::segment::sha256_hex;
-use runstore::store::host::Host as _;
 use runstore::store::slot::pool_name;
 use serde_json::{Value, json};
-use testkit::process::{Live, identity, now_ms};
-use testkit::records::{self, INSTANCE, SESSION, with, without};
+use testkit::process::{Live, host_name, identity, now_ms};
+use testkit::records::{self, GONE, INSTANCE, SESSION, with, without};
 use testkit::store::Run;
 use testkit::{Store, tree};
 
 use super::after::{After, CLOSED, ENDED, FAILED, FINISHED, ORPHAN, TOLD_FAILED, UNBORN, judge};
-use super::prove::{Recovered, actions, prove};
+use super::prove::{Recovered, prove};
 use crate::lists::slot;
-
-/// A pid that no process has.
-const GONE: u32 = 999_999_999;
 
 const MINUTE_MS: i64 = 60_000;
 
@@ -69,9 +63,14 @@ fn working(pid: u32) -> Value {
 
 /// A run whose process is gone, with the files that its launcher wrote.
 pub(super) fn orphan(store: &Store) -> Run {
-    let run = store.run("run-1");
-    run.status(&working(GONE)).proof(&pending()).candidate(&uncounted());
     store.active_marker("run-1");
+    launched(store, &working(GONE))
+}
+
+/// A run with this status and the other files that its launcher wrote.
+fn launched(store: &Store, status: &Value) -> Run {
+    let run = store.run("run-1");
+    run.status(status).proof(&pending()).candidate(&uncounted());
     run
 }
 
@@ -79,7 +78,7 @@ pub(super) fn orphan(store: &Store) -> Run {
 pub(super) fn orphan_with_all(store: &Store) {
     another(store);
     orphan(store);
-    store.lease(&sha256_hex(b"x"), &records::lease("run-1", GONE, &host(), then()));
+    store.lease(&sha256_hex(b"x"), &records::lease("run-1", GONE, &host_name(), then()));
     store.file("async-cfg-run-1.json", "{}");
     store.tool_call_alias("tc-1", "run-1");
 }
@@ -364,14 +363,7 @@ fn windows_of_peers() -> Vec<Row> {
             let status = with(with(status, "steps", steps), "processTerminal", never);
             let status = with(status, "error", "the runner did not answer");
             store.active_marker("run-1");
-            nobody(
-                store
-                    .run("run-1")
-                    .status(&status)
-                    .proof(&pending())
-                    .candidate(&uncounted())
-                    .clone(),
-            )
+            nobody(launched(store, &status))
         }),
         row("CW-50", "a failed result and a running status", ORPHAN, FAIL, |store| {
             told(store, &result("failed", false))
@@ -385,14 +377,7 @@ fn windows_of_peers() -> Vec<Row> {
             let step = json!([{"agent": "a", "status": "failed", "exitCode": 1}]);
             let status = with(records::complete("run-1", then()), "state", "failed");
             let status = with(with(status, "steps", step), "processTerminal", stale);
-            nobody(
-                store
-                    .run("run-1")
-                    .status(&status)
-                    .proof(&pending())
-                    .candidate(&uncounted())
-                    .clone(),
-            )
+            nobody(launched(store, &status))
         }),
         row(
             "CW-60",
@@ -423,7 +408,7 @@ fn windows_of_peers() -> Vec<Row> {
             nobody(ended(store))
         }),
         row("CW-63", "a candidate of a dead owner", ENDED, Then::Is(FINISHED.at_will()), |store| {
-            let lease = records::lease("run-1", GONE, &host(), then());
+            let lease = records::lease("run-1", GONE, &host_name(), then());
             let name = format!("{}.candidate-token-1", sha256_hex(b"x"));
             store.lease(&name, &lease);
             nobody(ended(store))
@@ -441,10 +426,6 @@ fn windows_of_peers() -> Vec<Row> {
     ]
 }
 
-fn host() -> String {
-    runstore::store::RealHost::new().system().host.clone()
-}
-
 /// A run of the same session that ended before, so that its index of ended runs is in use.
 fn another(store: &Store) {
     let at_ms = then() - 24 * 60 * MINUTE_MS;
@@ -459,11 +440,6 @@ fn judged(seen: &Recovered<'_>, then: Then) -> Vec<String> {
         Then::Left => vec![format!("changed: {:?}", seen.changed)],
         Then::Is(after) => judge(seen, &after),
     }
-}
-
-/// What may never be taken back, or away, by anybody: whatever has no readable owner.
-fn is_kept(root: &Path, what: &str) -> bool {
-    root.join(what).exists()
 }
 
 #[test]
@@ -485,14 +461,9 @@ fn check(what: &str, count: usize, rows: Vec<Row>) {
         another(&store);
         let _living = build(&store);
         let proven = prove(store.root(), |seen| judged(seen, then));
-        let was = proven.before.verdict("run-1");
-        let done = actions(&proven.plan);
-        println!("{name}: {was} -> {} by {done:?}", proven.after.verdict("run-1"));
-        if !before.contains(&was) {
-            let because = proven.before.one("run-1")["because"].as_str().unwrap_or_default();
-            bad.push(format!("{name}: before, it is {was}: {because}"));
-        }
-        bad.extend(proven.problems.iter().map(|why| format!("{name}: {why}")));
+        let (told, wrong) = proven.told(&name, before);
+        println!("{told}");
+        bad.extend(wrong);
     }
     println!("{count} {what}, {} violations", bad.len());
     assert!(bad.is_empty(), "{} violations:\n{}", bad.len(), bad.join("\n"));
@@ -510,7 +481,7 @@ fn what_has_no_readable_owner_stays() {
     let kept = [pool("slot-0"), pool("slot-1/capacity.claim"), lease];
     let proven = prove(store.root(), |seen| {
         kept.iter()
-            .filter(|what| !is_kept(seen.root, what))
+            .filter(|what| !seen.root.join(what).exists())
             .map(|what| format!("{what} is gone"))
             .collect()
     });

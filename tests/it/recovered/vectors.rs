@@ -18,14 +18,12 @@ use runstore::store::RealHost;
 use runstore::store::lease::canonical_id;
 use serde_json::{Value, json};
 use testkit::process::{Live, now_ms};
+use testkit::records::GONE;
 use testkit::{Store, tree};
 
 use super::prove::prove;
 use crate::ask::utf8;
 use crate::vectors::{self, Vector, text_of};
-
-/// A pid that no process has.
-const GONE: u32 = 999_999_999;
 
 const RUN: &str = "async-subagent-runs/run-1";
 const RESULT: &str = "async-subagent-results/run-1.json";

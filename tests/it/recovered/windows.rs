@@ -11,7 +11,7 @@
 #![expect(clippy::print_stdout, reason = "the counts are shown with --nocapture")]
 
 use super::after::judge;
-use super::prove::{actions, age, prove};
+use super::prove::{age, prove};
 use super::rows::{self, Window};
 use crate::killed::may_watch;
 
@@ -35,14 +35,9 @@ fn every_crash_window_of_ours_is_recovered_and_taken_back() {
         };
         age(&rig.root());
         let proven = prove(&rig.root(), |seen| judge(seen, after));
-        let was = proven.before.verdict("run-1");
-        let done: Vec<String> = actions(&proven.plan);
-        println!("{name}: {was} -> {} by {done:?}", proven.after.verdict("run-1"));
-        if !before.contains(&was) {
-            let because = proven.before.one("run-1")["because"].as_str().unwrap_or_default();
-            bad.push(format!("{name}: before, it is {was}: {because}"));
-        }
-        bad.extend(proven.problems.iter().map(|why| format!("{name}: {why}")));
+        let (told, wrong) = proven.told(&name, before);
+        println!("{told}");
+        bad.extend(wrong);
     }
     println!("{} windows, {} violations", all.len(), bad.len());
     assert!(bad.is_empty(), "{} violations:\n{}", bad.len(), bad.join("\n"));

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use testkit::peer_runs::Recording;
+use testkit::peer_runs::each_snapshot;
 
 use super::{here, schemas};
 use crate::ask;
@@ -16,32 +16,26 @@ use crate::ask;
 fn every_answer_about_a_recorded_store_is_valid() {
     let schemas = schemas();
     let (mut answers, mut lines) = (0, 0);
-    for recording in Recording::all(&here("tests/golden/peer-runs")).expect("recordings") {
-        let snapshots = recording.case["files"].as_object().expect("lists of snapshots");
-        for snapshot in snapshots.keys() {
-            let name = format!("{} {snapshot}", recording.name);
-            let dir = tempfile::tempdir().expect("a temporary directory");
-            let root = std::fs::canonicalize(dir.path()).expect("exists").join("root");
-            recording.materialise(snapshot, &root).expect("a recorded snapshot");
-            let whole: Value =
-                serde_json::from_slice(&inspect(&root, "json")).expect("one JSON document");
-            let bad = schemas.check("inspect", "", &whole);
-            assert!(bad.is_empty(), "{name}: the answer is valid: {}", bad.join("; "));
-            answers += 1;
-            let text = inspect(&root, "jsonl");
-            let text = String::from_utf8(text).expect("JSON is UTF-8");
-            let mut reports = 0;
-            for line in text.lines() {
-                let report: Value = serde_json::from_str(line).expect("one JSON document a line");
-                let bad = schemas.check("inspect", "/$defs/run", &report);
-                assert!(bad.is_empty(), "{name}: the line is valid: {}", bad.join("; "));
-                reports += 1;
-            }
-            let runs = whole["runs"].as_array().expect("a list of reports").len();
-            assert_eq!(reports, runs, "{name}: both forms report every run");
-            lines += reports;
+    each_snapshot(&here("tests/golden/peer-runs"), |name, root| {
+        let whole: Value =
+            serde_json::from_slice(&inspect(root, "json")).expect("one JSON document");
+        let bad = schemas.check("inspect", "", &whole);
+        assert!(bad.is_empty(), "{name}: the answer is valid: {}", bad.join("; "));
+        answers += 1;
+        let text = inspect(root, "jsonl");
+        let text = String::from_utf8(text).expect("JSON is UTF-8");
+        let mut reports = 0;
+        for line in text.lines() {
+            let report: Value = serde_json::from_str(line).expect("one JSON document a line");
+            let bad = schemas.check("inspect", "/$defs/run", &report);
+            assert!(bad.is_empty(), "{name}: the line is valid: {}", bad.join("; "));
+            reports += 1;
         }
-    }
+        let runs = whole["runs"].as_array().expect("a list of reports").len();
+        assert_eq!(reports, runs, "{name}: both forms report every run");
+        lines += reports;
+    })
+    .expect("recordings");
     assert!(answers >= 44 && lines >= 100, "{answers} answers and {lines} lines were checked");
 }
 
@@ -80,47 +74,40 @@ fn what_is_said_of_no_store_is_valid() {
 fn what_other_verbs_say_of_a_recorded_store_is_valid() {
     let schemas = schemas();
     let mut lines = std::collections::BTreeMap::<&str, usize>::new();
-    for recording in Recording::all(&here("tests/golden/peer-runs")).expect("recordings") {
-        let snapshots = recording.case["files"].as_object().expect("lists of snapshots");
-        for snapshot in snapshots.keys() {
-            let name = format!("{} {snapshot}", recording.name);
-            let dir = tempfile::tempdir().expect("a temporary directory");
-            let root = std::fs::canonicalize(dir.path()).expect("exists").join("root");
-            recording.materialise(snapshot, &root).expect("a recorded snapshot");
-            for (words, schema, parts) in VERBS {
-                let asked = |format: &str| {
-                    let mut args = words.to_vec();
-                    args.extend([ask::utf8(&root), "--format", format]);
-                    ask::run(&args).stdout
-                };
-                let whole: Value = serde_json::from_slice(&asked("json")).expect("one document");
-                let bad = schemas.check(schema, "", &whole);
-                assert!(bad.is_empty(), "{name}: {words:?} is valid: {}", bad.join("; "));
-                let text = String::from_utf8(asked("jsonl")).expect("JSON is UTF-8");
-                for line in text.lines() {
-                    let one: Value = serde_json::from_str(line).expect("one JSON document a line");
-                    let fits =
-                        parts.iter().any(|part| schemas.check(schema, part, &one).is_empty());
-                    assert!(fits, "{name}: {words:?}: {line}");
-                    *lines.entry(schema).or_default() += 1;
-                }
-            }
-            let repair = |words: &[&str]| {
-                let answer = ask::run(words).stdout;
-                let answer: Value = serde_json::from_slice(&answer).expect("one document");
-                ask::assert_valid(&answer);
-                answer
+    each_snapshot(&here("tests/golden/peer-runs"), |name, root| {
+        for (words, schema, parts) in VERBS {
+            let asked = |format: &str| {
+                let mut args = words.to_vec();
+                args.extend([ask::utf8(root), "--format", format]);
+                ask::run(&args).stdout
             };
-            let root = ask::utf8(&root);
-            repair(&["recover", root, "--grace-ms", "0", "--apply", "--format", "json"]);
-            let log = repair(&["recover", "log", "--root", root, "--format", "json"]);
-            let undone = repair(&["recover", "undo", "--root", root, "--format", "json"]);
-            let applied = &log["applies"][0]["actions"];
-            let number = |list: &Value| list.as_array().map_or(0, Vec::len);
-            assert_eq!(number(applied), number(&undone["undone"]), "{name}: all is taken back");
-            *lines.entry("log").or_default() += number(applied);
+            let whole: Value = serde_json::from_slice(&asked("json")).expect("one document");
+            let bad = schemas.check(schema, "", &whole);
+            assert!(bad.is_empty(), "{name}: {words:?} is valid: {}", bad.join("; "));
+            let text = String::from_utf8(asked("jsonl")).expect("JSON is UTF-8");
+            for line in text.lines() {
+                let one: Value = serde_json::from_str(line).expect("one JSON document a line");
+                let fits = parts.iter().any(|part| schemas.check(schema, part, &one).is_empty());
+                assert!(fits, "{name}: {words:?}: {line}");
+                *lines.entry(schema).or_default() += 1;
+            }
         }
-    }
+        let repair = |words: &[&str]| {
+            let answer = ask::run(words).stdout;
+            let answer: Value = serde_json::from_slice(&answer).expect("one document");
+            ask::assert_valid(&answer);
+            answer
+        };
+        let root = ask::utf8(root);
+        repair(&["recover", root, "--grace-ms", "0", "--apply", "--format", "json"]);
+        let log = repair(&["recover", "log", "--root", root, "--format", "json"]);
+        let undone = repair(&["recover", "undo", "--root", root, "--format", "json"]);
+        let applied = &log["applies"][0]["actions"];
+        let number = |list: &Value| list.as_array().map_or(0, Vec::len);
+        assert_eq!(number(applied), number(&undone["undone"]), "{name}: all is taken back");
+        *lines.entry("log").or_default() += number(applied);
+    })
+    .expect("recordings");
     for of in ["slots", "leases", "results", "check", "prune", "plan", "log"] {
         assert!(lines.get(of).is_some_and(|n| *n > 0), "{of} had something to say: {lines:?}");
     }
