@@ -16,17 +16,13 @@ use testkit::peer_runs::each_snapshot;
 use testkit::process::now_ms;
 use testkit::records::{self, GONE, with, without};
 
-use crate::ask::{self, utf8};
+use crate::ask::{self, Answer, utf8};
 
 /// What ends a run, in the words of both.
 const ENDS: [&str; 2] = ["close-as-failed", "adopt-result"];
 
 /// How many runs were compared, by what was offered for them.
 type Tally = BTreeMap<String, usize>;
-
-fn answer(args: &[&str]) -> Option<Value> {
-    serde_json::from_slice(&ask::run(args).stdout).ok()
-}
 
 /// Path and word of each object of a list.
 fn words(list: &Value, word: &str) -> BTreeSet<(String, String)> {
@@ -39,11 +35,9 @@ fn words(list: &Value, word: &str) -> BTreeSet<(String, String)> {
 }
 
 fn compare(name: &str, root: &Path, tally: &mut Tally) {
-    let inspected = answer(&["inspect", utf8(root), "--format", "json"]);
-    let planned = answer(&["recover", utf8(root), "--grace-ms", "0", "--format", "json"]);
-    let (Some(inspected), Some(planned)) = (inspected, planned) else {
-        return;
-    };
+    let inspected = ask::inspect(root).json;
+    let plan = ["recover", utf8(root), "--grace-ms", "0", "--format", "json"];
+    let planned = Answer::of(&ask::run(&plan)).json;
     let actions = words(&planned["actions"], "action");
     let ends = |(_, word): &&(String, String)| ENDS.contains(&word.as_str());
     let planned_ends: BTreeSet<_> = actions.iter().filter(ends).cloned().collect();

@@ -45,7 +45,7 @@ pub(super) struct World {
     chance: Chance,
     failures: BTreeMap<usize, Injected>,
     looks: usize,
-    reads: usize,
+    pub(super) reads: Vec<NodeId>,
     blind: BTreeMap<usize, i32>,
     umask: u32,
     processes: BTreeMap<i64, ProcessSeen>,
@@ -86,7 +86,7 @@ impl FaultHost {
             chance: Chance(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(next as u64)),
             failures: BTreeMap::new(),
             looks: 0,
-            reads: 0,
+            reads: Vec::new(),
             blind: BTreeMap::new(),
             umask: 0o022,
             processes: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl FaultHost {
         world.effects.clear();
         world.calls = 0;
         world.looks = 0;
-        world.reads = 0;
+        world.reads.clear();
     }
 
     /// What was recorded since [`FaultHost::begin`].
@@ -175,7 +175,7 @@ impl FaultHost {
 
     /// Number of files that were read since [`FaultHost::begin`].
     pub fn reads(&self) -> usize {
-        self.world().reads
+        self.world().reads.len()
     }
 
     /// Makes the `n`-th look (from 0, counted from [`FaultHost::begin`]) fail with this error number.
@@ -417,7 +417,7 @@ impl Host for FaultHost {
     fn read_at(&self, dir: &NodeId, name: &OsStr, part: Part) -> Result<FileRead, ReadError> {
         let mut world = self.look()?;
         let node = world.at(*dir, name)?;
-        world.reads += 1;
+        world.reads.push(node);
         let stat = world.stat(node);
         let Some(Node::File { data, .. }) = world.disk.nodes.get(&node) else {
             return Err(ReadError::NotPlain(FileKind::Directory));

@@ -60,6 +60,12 @@ impl FaultHost {
         self.world().walk(Path::new(path)).is_ok()
     }
 
+    /// Whether the file at a path was read since [`FaultHost::begin`].
+    pub fn was_read(&self, path: &str) -> bool {
+        let world = self.world();
+        world.walk(Path::new(path)).is_ok_and(|node| world.reads.contains(&node))
+    }
+
     /// The content of the file at a path, if there is one.
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         let world = self.world();
