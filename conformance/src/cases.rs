@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::clauses;
-use crate::judge;
+use crate::judge::{Judge, judge_of};
 
 /// How much an implementation has to do: `L1` runs end in order, `L2` runs are led, `L3` runs meet accidents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ pub struct Check {
     /// What is expected, in a sentence.
     pub expect: String,
     /// Which judge decides.
-    pub judge: String,
+    pub(crate) judge: Judge,
     /// What the judge is told.
     pub args: Value,
 }
@@ -84,7 +84,7 @@ pub struct Scenario {
 }
 
 /// The words that a script may say.
-pub const STEPS: [&str; 15] = [
+const STEPS: [&str; 15] = [
     "ask",
     "observe",
     "prepare",
@@ -118,11 +118,8 @@ pub fn all() -> Result<Vec<Scenario>, String> {
     FILES.iter().map(|(role, name, text)| read(role, name, text)).collect()
 }
 
-/// Reads one scenario.
-///
-/// # Errors
-/// What is wrong, with the name of the file.
-pub fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
+/// Reads one scenario; what is wrong is told with the name of the file.
+fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
     let wrong = |what: String| format!("checks/{role}/{name}.json: {what}");
     let value: Value = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
     let say = |key: &str| text_of(&value, key).map_err(&wrong);
@@ -169,9 +166,7 @@ fn check(scenario: &str, value: &Value) -> Result<Check, String> {
     let clause = clauses::find(&name).ok_or_else(|| wrong("its clause is not registered"))?;
     let grade = Grade::parse(&text_of(value, "level")?).ok_or_else(|| wrong("its level"))?;
     let judge = text_of(value, "judge")?;
-    if !judge::JUDGES.contains(&judge.as_str()) {
-        return Err(wrong("its judge is not known"));
-    }
+    let judge = judge_of(&judge).ok_or_else(|| wrong("its judge is not known"))?;
     // A MUST clause may hold a sentence that is only advice; the file says so.
     let is_must = match value.get("strength").and_then(Value::as_str) {
         Some("SHOULD") => false,

@@ -28,12 +28,12 @@ const NAMES: usize = 20_000;
 
 /// One store.
 #[derive(Debug)]
-pub struct Cell {
+pub(crate) struct Cell {
     base: PathBuf,
     /// The temp root.
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
     /// Names for texts of scenarios.
-    pub names: BTreeMap<String, String>,
+    pub(crate) names: BTreeMap<String, String>,
     config: Value,
     status: Value,
     keep: bool,
@@ -54,7 +54,12 @@ impl Cell {
     ///
     /// # Errors
     /// What the system says.
-    pub fn make(base: &Path, scenario: &Scenario, seed: &str, keep: bool) -> io::Result<Self> {
+    pub(crate) fn make(
+        base: &Path,
+        scenario: &Scenario,
+        seed: &str,
+        keep: bool,
+    ) -> io::Result<Self> {
         let family = scenario.store.get("family").and_then(Value::as_str).unwrap_or("pi");
         let root = base.join(format!("{family}-subagents-conformance"));
         for dir in [&root, &root.join(MARKS), &base.join("work"), &base.join("put")] {
@@ -69,12 +74,12 @@ impl Cell {
     }
 
     /// A path of the store.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
     /// Where the record of system calls lies.
-    pub fn calls_path(&self) -> PathBuf {
+    pub(crate) fn calls_path(&self) -> PathBuf {
         self.base.join("calls.txt")
     }
 
@@ -83,7 +88,7 @@ impl Cell {
     }
 
     /// The configuration file.
-    pub fn config_path(&self) -> PathBuf {
+    pub(crate) fn config_path(&self) -> PathBuf {
         self.path(&format!("async-cfg-{}.json", self.name("runId")))
     }
 
@@ -91,7 +96,7 @@ impl Cell {
     ///
     /// # Errors
     /// What the system says.
-    pub fn put(&self, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
+    pub(crate) fn put(&self, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
         raw::put(&self.base.join("put"), &self.path(name), text, mode)
     }
 
@@ -99,7 +104,7 @@ impl Cell {
     ///
     /// # Errors
     /// What the system says; an unknown kind.
-    pub fn plant(&self, what: &Value) -> io::Result<()> {
+    pub(crate) fn plant(&self, what: &Value) -> io::Result<()> {
         let text = |key: &str| what.get(key).and_then(Value::as_str);
         let path = text("path").unwrap_or_default();
         let full = self.path(path);
@@ -145,9 +150,6 @@ impl Cell {
             make_dir(&self.path(dir.as_str().unwrap_or_default()))?;
         }
         let is_revival = store.get("variant").and_then(Value::as_str) == Some("revival");
-        if is_revival {
-            self.put("session.jsonl", b"{\"type\":\"session\"}\n", 0o600)?;
-        }
         (self.config, self.status) = documents(&self.names, &store, is_revival);
         // A session file that a subject is to resume holds what is left to do, as RS-STEP-10 has it.
         if is_revival {
@@ -181,7 +183,7 @@ impl Cell {
     ///
     /// # Errors
     /// What the system says.
-    pub fn write_config(&self, text: Option<&str>, kind: Option<&str>) -> io::Result<()> {
+    pub(crate) fn write_config(&self, text: Option<&str>, kind: Option<&str>) -> io::Result<()> {
         let bytes = text.map_or_else(|| raw::pretty(&self.config), |t| t.as_bytes().to_vec());
         let path = self.config_path();
         match kind {
@@ -201,7 +203,7 @@ impl Cell {
     ///
     /// # Errors
     /// What the system says.
-    pub fn launched(&self, pid: i64) -> io::Result<()> {
+    pub(crate) fn launched(&self, pid: i64) -> io::Result<()> {
         let run = self.name("run").to_owned();
         let (id, instance) = (self.name("runId"), self.name("instance"));
         let mut status = self.status.clone();
@@ -217,7 +219,7 @@ impl Cell {
     }
 
     /// A picture of the store, links not followed.
-    pub fn picture(&self) -> Tree {
+    pub(crate) fn picture(&self) -> Tree {
         let mut tree = Tree::new();
         self.walk("", &mut tree);
         tree

@@ -8,22 +8,22 @@ use std::sync::OnceLock;
 
 /// One clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clause {
+pub(crate) struct Clause {
     /// Its id, such as `RS-START-47`.
-    pub id: &'static str,
+    pub(crate) id: &'static str,
     /// `MUST`, `MUST NOT`, `SHOULD`, `SHOULD NOT` or `MAY`.
-    pub level: &'static str,
+    pub(crate) level: &'static str,
     /// Whom it binds, as the registry names them.
-    pub roles: Vec<&'static str>,
+    pub(crate) roles: Vec<&'static str>,
     /// Its first sentence.
-    pub text: &'static str,
+    pub(crate) text: &'static str,
     /// Why the suite has no check of it, where the registry says so.
-    pub waiver: Option<&'static str>,
+    pub(crate) waiver: Option<&'static str>,
 }
 
 impl Clause {
     /// Whether breaking it is a failure.
-    pub fn is_must(&self) -> bool {
+    pub(crate) fn is_must(&self) -> bool {
         self.level.starts_with("MUST")
     }
 }
@@ -31,7 +31,7 @@ impl Clause {
 const REGISTRY: &str = include_str!("../../spec/clauses.toml");
 
 /// Every clause that is not withdrawn, in the order of the registry.
-pub fn all() -> &'static [Clause] {
+pub(crate) fn all() -> &'static [Clause] {
     static ALL: OnceLock<Vec<Clause>> = OnceLock::new();
     ALL.get_or_init(|| REGISTRY.split("[[clause]]").skip(1).filter_map(read).collect())
 }
@@ -60,7 +60,7 @@ fn read(table: &'static str) -> Option<Clause> {
 }
 
 /// One clause by its id.
-pub fn find(id: &str) -> Option<&'static Clause> {
+pub(crate) fn find(id: &str) -> Option<&'static Clause> {
     static BY_ID: OnceLock<BTreeMap<&str, &Clause>> = OnceLock::new();
     let by_id = BY_ID.get_or_init(|| all().iter().map(|clause| (clause.id, clause)).collect());
     by_id.get(id).copied()

@@ -94,7 +94,7 @@ pub struct Entry {
 }
 
 /// Names and what stood there.
-pub type Tree = BTreeMap<String, Entry>;
+pub(crate) type Tree = BTreeMap<String, Entry>;
 
 /// How the subject ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub enum Ended {
     /// By a signal.
     Signal(i32),
     /// It had to be ended.
-    Ended(String),
+    Forced(String),
 }
 
 /// Everything that was seen.
@@ -169,15 +169,10 @@ impl Evidence {
         let events = self.trace.iter().enumerate().filter(move |(_, event)| wanted(event));
         events.filter_map(|(at, event)| Some((at, event.version.as_ref()?)))
     }
-
-    /// A text with the names of the scenario put in.
-    pub fn fill(&self, text: &str) -> String {
-        fill(&self.names, text)
-    }
 }
 
 /// Puts names into a text: `${name}`.
-pub fn fill(names: &BTreeMap<String, String>, text: &str) -> String {
+pub(crate) fn fill(names: &BTreeMap<String, String>, text: &str) -> String {
     let mut out = text.to_owned();
     // A value may hold names itself, one level deep.
     for _ in 0..2 {
@@ -192,7 +187,7 @@ pub fn fill(names: &BTreeMap<String, String>, text: &str) -> String {
 }
 
 /// Puts names into every text and key of a value.
-pub fn fill_value(names: &BTreeMap<String, String>, value: &Value) -> Value {
+pub(crate) fn fill_value(names: &BTreeMap<String, String>, value: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(fill(names, text)),
         Value::Array(items) => items.iter().map(|item| fill_value(names, item)).collect(),

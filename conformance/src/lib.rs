@@ -11,39 +11,25 @@
 //! `raw`. If both shared a parser they would be wrong together. A crash of the engine leaves its scratch directory
 //! below the directory for temporary files, and at worst subjects that end by their own limits.
 //!
-//! The engine needs a system with process groups; elsewhere only the case data is there.
+//! The engine needs a system with process groups; elsewhere the crate is empty.
 
-#![cfg_attr(
-    unix,
-    expect(
-        clippy::disallowed_methods,
-        reason = "the suite looks at raw files and starts processes; it shares nothing with the store's host trait"
-    )
+#![cfg(unix)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the suite looks at raw files and starts processes; it shares nothing with the store's host trait"
 )]
 
-pub mod clauses;
-#[cfg(unix)]
+mod cell;
+mod clauses;
+mod evidence;
+mod judge;
 mod raw;
+mod recorder;
+mod script;
 
-#[cfg(unix)]
 pub mod cases;
-#[cfg(unix)]
-pub mod cell;
-#[cfg(unix)]
-pub mod evidence;
-#[cfg(unix)]
-pub mod judge;
-#[cfg(unix)]
 pub mod prove;
-#[cfg(unix)]
-pub mod recorder;
-#[cfg(unix)]
 pub mod report;
-#[cfg(unix)]
-pub mod script;
-#[cfg(unix)]
 pub mod subject;
-#[cfg(unix)]
 pub mod suite;
-#[cfg(unix)]
 pub mod zoo;

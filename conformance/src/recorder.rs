@@ -22,7 +22,7 @@ use crate::evidence::{Event, Op, Version};
 use crate::subject;
 
 /// Directory of the store in which marks are put.
-pub const MARKS: &str = ".marks";
+pub(crate) const MARKS: &str = ".marks";
 
 /// Texts above this size are not kept.
 const KEEP_BYTES: u64 = 1 << 20;
@@ -38,7 +38,7 @@ struct Shared {
 }
 
 /// A running record.
-pub struct Recorder {
+pub(crate) struct Recorder {
     shared: Arc<(Mutex<Shared>, Condvar)>,
     stop: Arc<AtomicBool>,
     root: PathBuf,
@@ -48,7 +48,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Begins to watch a store. `token` is what the processes of the subject carry in their environment.
-    pub fn start(root: &Path, token: &str) -> Self {
+    pub(crate) fn start(root: &Path, token: &str) -> Self {
         let shared = Arc::new((Mutex::new(Shared::default()), Condvar::new()));
         let (stop, start) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let thread = platform::spawn(root, token, start, &shared, &stop);
@@ -56,17 +56,17 @@ impl Recorder {
     }
 
     /// Whether the system tells events.
-    pub fn is_ordered(&self) -> bool {
+    pub(crate) fn is_ordered(&self) -> bool {
         self.thread.is_some()
     }
 
     /// When the record began.
-    pub fn began(&self) -> Instant {
+    pub(crate) fn began(&self) -> Instant {
         self.start
     }
 
     /// Puts a mark, and waits until it was seen.
-    pub fn mark(&self, name: &str) {
+    pub(crate) fn mark(&self, name: &str) {
         if !self.is_ordered() {
             let at_ms = since(self.start);
             lock(&self.shared).trace.push(event(at_ms, Op::Mark, name.to_owned()));
@@ -88,7 +88,7 @@ impl Recorder {
     }
 
     /// Ends the record; what was seen, and whether all of it was.
-    pub fn finish(mut self) -> (Vec<Event>, bool) {
+    pub(crate) fn finish(mut self) -> (Vec<Event>, bool) {
         let is_ordered = self.is_ordered();
         self.stop();
         let mut shared = lock(&self.shared);
@@ -158,25 +158,16 @@ impl Watched {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
 
-    /// Whether the suite reads the text of a name.
-    fn is_read(path: &str) -> bool {
-        path.ends_with(".json") || path.ends_with(".md")
-    }
-
-    fn told(&mut self, op: Op, path: String, is_dir: bool, from: Option<String>) -> Event {
+    fn told(&self, op: Op, path: String, is_dir: bool, from: Option<String>) -> Event {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_status = name == "status.json";
-        let read = matches!(op, Op::Renamed | Op::Modified | Op::Found | Op::Created)
-            && Self::is_read(&path)
+        let is_read = matches!(op, Op::Renamed | Op::Modified | Op::Found | Op::Created)
+            && (path.ends_with(".json") || path.ends_with(".md"))
             && !is_dir;
         let token = is_status.then_some(self.token.as_str());
-        let version = read.then(|| read_at(&self.full(&path), token)).flatten();
+        let version = is_read.then(|| read(&self.full(&path), token)).flatten();
         Event { at_ms: since(self.start), op, path, from, version, by_suite: false, is_dir }
     }
-}
-
-fn read_at(path: &Path, token: Option<&str>) -> Option<Version> {
-    read(path, token)
 }
 
 #[cfg(target_os = "linux")]

@@ -23,7 +23,7 @@ use crate::subject::{Subject, Template, pause};
 const WAIT_MS: u64 = 25_000;
 
 /// Plays a scenario. `base` is a directory of its own that need not be there.
-pub fn play(
+pub(crate) fn play(
     scenario: &Scenario,
     subject: &Template,
     base: &Path,

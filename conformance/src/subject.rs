@@ -1,8 +1,8 @@
 //! The implementation under test as a process that may do anything.
 //!
 //! Theory of operation. A subject runs in a process group of its own with nothing on its standard input. What it says
-//! is read by threads that keep the first bytes and count the rest, so a flood costs nothing but its own time; a flood
-//! above the bound, and a file above the bound, end it. Its environment carries a token that is new for each start.
+//! is read by threads that keep the first bytes and count the rest, so a flood costs nothing but its own time; one
+//! above the bound ends it. Its environment carries a token that is new for each start.
 //! Every process that shows the token is its own or was started by it; those are ended, and no other one: a process
 //! that changes its group or session keeps its environment. Ending is repeated, because a process may fork meanwhile,
 //! and bounded.
@@ -26,9 +26,9 @@ use crate::evidence::Ended;
 /// What is kept of each output.
 const KEEP_BYTES: usize = 4 << 20;
 /// A subject that says more is ended.
-pub const FLOOD_BYTES: u64 = 64 << 20;
+const FLOOD_BYTES: u64 = 64 << 20;
 /// Variable in the environment of every process of a subject.
-pub const TOKEN: &str = "RUNSTORE_CONFORMANCE_CELL";
+const TOKEN: &str = "RUNSTORE_CONFORMANCE_CELL";
 /// How often what is left is looked for and ended.
 const ROUNDS: usize = 40;
 
@@ -38,7 +38,7 @@ pub struct Template(pub Vec<String>);
 
 impl Template {
     /// The command for one configuration: `{config}` is replaced, else the path is appended.
-    pub fn for_config(&self, config: &Path) -> Vec<String> {
+    pub(crate) fn for_config(&self, config: &Path) -> Vec<String> {
         let path = config.to_string_lossy();
         let mut out: Vec<String> =
             self.0.iter().map(|arg| arg.replace("{config}", &path)).collect();
@@ -50,7 +50,11 @@ impl Template {
 
     /// The command for one run that is to be observed: `{root}`, `{runDir}` and `{instance}` are replaced, and the words
     /// of the runner are appended.
-    pub fn for_runner(&self, names: &BTreeMap<String, String>, runner: &[&str]) -> Vec<String> {
+    pub(crate) fn for_runner(
+        &self,
+        names: &BTreeMap<String, String>,
+        runner: &[&str],
+    ) -> Vec<String> {
         let name = |key: &str| names.get(key).map_or("", String::as_str);
         let fill = |arg: &String| {
             ["root", "runDir", "instance"]
@@ -62,7 +66,7 @@ impl Template {
 
     /// The command for one question about a store: `{root}` and `{now}` are replaced, and without `{root}` the path is
     /// appended.
-    pub fn for_store(&self, root: &Path, now_ms: i64) -> Vec<String> {
+    pub(crate) fn for_store(&self, root: &Path, now_ms: i64) -> Vec<String> {
         let (path, now) = (root.to_string_lossy(), now_ms.to_string());
         let fill = |arg: &String| arg.replace("{root}", &path).replace("{now}", &now);
         let mut out: Vec<String> = self.0.iter().map(fill).collect();
@@ -107,7 +111,7 @@ impl Drain {
 }
 
 /// A subject that was started.
-pub struct Subject {
+pub(crate) struct Subject {
     child: Child,
     token: String,
     out: Option<Drain>,
@@ -121,7 +125,7 @@ impl Subject {
     ///
     /// # Errors
     /// What the system says, as text.
-    pub fn start(
+    pub(crate) fn start(
         command: &[String],
         token: &str,
         env: &[(String, String)],
@@ -145,12 +149,12 @@ impl Subject {
     }
 
     /// The number of its process.
-    pub fn pid(&self) -> i64 {
+    pub(crate) fn pid(&self) -> i64 {
         i64::from(self.child.id())
     }
 
     /// How it ended, if it has. A flood ends it.
-    pub fn ended(&mut self) -> Option<&Ended> {
+    pub(crate) fn ended(&mut self) -> Option<&Ended> {
         if self.ended.is_none() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 let code = status.code().map(Ended::Exit);
@@ -168,7 +172,7 @@ impl Subject {
     }
 
     /// Waits until it has ended by itself.
-    pub fn wait(&mut self, limit: Duration) -> bool {
+    pub(crate) fn wait(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         loop {
             if self.ended().is_some() {
@@ -182,7 +186,7 @@ impl Subject {
     }
 
     /// Sends a signal to the process that was started. It was not waited for, so its number is its own.
-    pub fn signal(&mut self, signal: Signal) {
+    pub(crate) fn signal(&mut self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
         if let (None, Some(pid)) = (self.ended(), pid) {
             let _ = rustix::process::kill_process(pid, signal);
@@ -190,14 +194,14 @@ impl Subject {
     }
 
     /// Ends it, because its time is over or it does what no subject may.
-    pub fn end(&mut self, why: &str) {
+    fn end(&mut self, why: &str) {
         if self.ended.is_some() {
             return;
         }
         self.signal_group();
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.ended = Some(Ended::Ended(why.to_owned()));
+        self.ended = Some(Ended::Forced(why.to_owned()));
     }
 
     fn signal_group(&self) {
@@ -207,7 +211,7 @@ impl Subject {
     }
 
     /// Everything that shows the token, apart from the subject itself.
-    pub fn left(&self) -> Vec<(i64, String)> {
+    pub(crate) fn left(&self) -> Vec<(i64, String)> {
         let own = self.pid();
         let mut found = carriers(&self.token);
         found.retain(|(pid, _)| *pid != own);
@@ -215,7 +219,7 @@ impl Subject {
     }
 
     /// Ends what shows the token, and says what it said.
-    pub fn finish(mut self) -> (Option<Ended>, String, String) {
+    pub(crate) fn finish(mut self) -> (Option<Ended>, String, String) {
         self.end("its time was over");
         for _ in 0..ROUNDS {
             let left = self.left();
@@ -259,7 +263,7 @@ fn end_carrier(pid: i64, token: &str) {
 fn end_carrier(_pid: i64, _token: &str) {}
 
 /// Whether a process was started with the token. A process that has ended and was not waited for shows nothing.
-pub fn carries(pid: i64, token: &str) -> bool {
+pub(crate) fn carries(pid: i64, token: &str) -> bool {
     let wanted = format!("{TOKEN}={token}");
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
@@ -319,7 +323,7 @@ mod tests {
         let mut subject = sh("trap '' TERM; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
         assert!(!subject.wait(Duration::from_millis(50)), "it goes on");
         let (ended, out, _) = subject.finish();
-        assert_eq!(ended, Some(Ended::Ended("its time was over".into())));
+        assert_eq!(ended, Some(Ended::Forced("its time was over".into())));
         assert!(out.len() <= KEEP_BYTES && out.starts_with("xxx"));
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn exits(seen: &Evidence, args: &Value) -> Found {
             (good, format!("it exited with {code}"))
         }
         Ended::Signal(signal) => (wanted == "any", format!("it was ended by signal {signal}")),
-        Ended::Ended(why) => (false, format!("it had to be ended: {why}")),
+        Ended::Forced(why) => (false, format!("it had to be ended: {why}")),
     };
     if good { Found::Good(told) } else { Found::Bad(told) }
 }
@@ -177,7 +177,7 @@ pub(super) fn gone(seen: &Evidence, _args: &Value) -> Found {
         return Found::Unsure("processes can be looked for on Linux only".into());
     }
     match (&seen.ended, seen.left.as_slice()) {
-        (None | Some(Ended::Ended(_)), _) => Found::Unsure("it did not end by itself".into()),
+        (None | Some(Ended::Forced(_)), _) => Found::Unsure("it did not end by itself".into()),
         (_, []) => Found::Good("nothing was left".into()),
         (_, left) => Found::Bad(format!("{} was left", raw::brief(&left.join("; "), 200))),
     }

@@ -27,12 +27,12 @@ pub fn strength(is_must: bool) -> &'static str {
 }
 
 /// How a subject ended, in words.
-pub fn ended(ended: Option<&Ended>) -> String {
+fn ended(ended: Option<&Ended>) -> String {
     match ended {
         None => "never started".into(),
         Some(Ended::Exit(code)) => format!("exit {code}"),
         Some(Ended::Signal(signal)) => format!("signal {signal}"),
-        Some(Ended::Ended(why)) => format!("ended by the suite: {why}"),
+        Some(Ended::Forced(why)) => format!("ended by the suite: {why}"),
     }
 }
 
@@ -53,7 +53,7 @@ pub fn coverage(scenarios: &[Scenario], role: &str) -> (usize, usize) {
 }
 
 /// The highest grade up to which everything is as expected.
-pub fn reached(outcome: &Outcome) -> Option<Grade> {
+fn reached(outcome: &Outcome) -> Option<Grade> {
     let asked = Grade::ALL.into_iter().take_while(|grade| *grade <= outcome.level);
     asked.take_while(|grade| outcome.reaches(*grade)).last()
 }
