@@ -83,6 +83,13 @@ pub struct Scenario {
     pub checks: Vec<Check>,
 }
 
+impl Scenario {
+    /// Whose names the store has: `pi` or `dm`.
+    pub(crate) fn family(&self) -> &str {
+        self.store.get("family").and_then(Value::as_str).unwrap_or("pi")
+    }
+}
+
 /// The words that a script may say.
 const STEPS: [&str; 15] = [
     "ask",

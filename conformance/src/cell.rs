@@ -60,8 +60,7 @@ impl Cell {
         seed: &str,
         keep: bool,
     ) -> io::Result<Self> {
-        let family = scenario.store.get("family").and_then(Value::as_str).unwrap_or("pi");
-        let root = base.join(format!("{family}-subagents-conformance"));
+        let root = base.join(format!("{}-subagents-conformance", scenario.family()));
         for dir in [&root, &root.join(MARKS), &base.join("work"), &base.join("put")] {
             make_dir(dir)?;
         }
@@ -96,8 +95,8 @@ impl Cell {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn put(&self, name: &str, text: &[u8], mode: u32) -> io::Result<()> {
-        raw::put(&self.base.join("put"), &self.path(name), text, mode)
+    pub(crate) fn put(&self, name: &str, text: &[u8]) -> io::Result<()> {
+        raw::put(&self.base.join("put"), &self.path(name), text)
     }
 
     /// Plants something: `kind` is `file`, `directory`, `link`, `hard-link` or `pipe`.
@@ -111,14 +110,8 @@ impl Cell {
         if let Some(parent) = full.parent() {
             make_dir(parent)?;
         }
-        let mode = what.get("mode").and_then(Value::as_str);
-        let mode = mode.and_then(|m| u32::from_str_radix(m, 8).ok()).unwrap_or(0o600);
         match text("kind").unwrap_or("file") {
-            "directory" => {
-                make_dir(&full)?;
-                let mode = if what.get("mode").is_some() { mode } else { 0o700 };
-                fs::set_permissions(&full, fs::Permissions::from_mode(mode))
-            }
+            "directory" => make_dir(&full),
             "link" => std::os::unix::fs::symlink(text("target").unwrap_or_default(), full),
             "hard-link" => fs::hard_link(text("target").unwrap_or_default(), full),
             "pipe" => {
@@ -131,7 +124,7 @@ impl Cell {
                 )?;
                 Ok(())
             }
-            "file" => self.put(path, &bytes_of(what), mode),
+            "file" => self.put(path, &bytes_of(what)),
             other => Err(io::Error::other(format!("nothing of the kind `{other}` can be planted"))),
         }
     }
@@ -154,7 +147,7 @@ impl Cell {
         // A session file that a subject is to resume holds what is left to do, as RS-STEP-10 has it.
         if is_revival {
             let line = json!({"type": "runstore.session", "version": 1, "runId": self.name("source"), "ts": raw::now_ms(), "cwd": self.name("work"), "steps": self.config["steps"]});
-            self.put("session.jsonl", format!("{line}\n").as_bytes(), 0o600)?;
+            self.put("session.jsonl", format!("{line}\n").as_bytes())?;
         }
         if store.get("session") != Some(&Value::Null) && !is_bare {
             self.slot()?;
@@ -176,7 +169,7 @@ impl Cell {
             "asyncDir": self.name("runDir"), "kind": "runner", "reservedAt": raw::now_ms(),
             "runnerProcessInstanceId": self.name("instance"), "runnerStartedAt": raw::now_ms(),
         });
-        self.put(&format!("{dir}/owner.json"), format!("{owner}\n").as_bytes(), 0o600)
+        self.put(&format!("{dir}/owner.json"), format!("{owner}\n").as_bytes())
     }
 
     /// Puts the configuration in place, or the text that a scenario has for it, as a file, a `link` or a `pipe`.
@@ -188,14 +181,14 @@ impl Cell {
         let path = self.config_path();
         match kind {
             Some("link") => {
-                self.put("cfg-elsewhere.json", &bytes, 0o600)?;
+                self.put("cfg-elsewhere.json", &bytes)?;
                 std::os::unix::fs::symlink(self.path("cfg-elsewhere.json"), path)
             }
             Some("pipe") => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 self.plant(&json!({"kind": "pipe", "path": name}))
             }
-            _ => raw::put(&self.base.join("put"), &path, &bytes, 0o600),
+            _ => raw::put(&self.base.join("put"), &path, &bytes),
         }
     }
 
@@ -208,14 +201,14 @@ impl Cell {
         let (id, instance) = (self.name("runId"), self.name("instance"));
         let mut status = self.status.clone();
         status["pid"] = pid.into();
-        self.put(&format!("{run}/status.json"), &raw::pretty(&status), 0o600)?;
-        self.put(&format!("async-subagent-runs/.active-runs/{id}"), b"", 0o600)?;
+        self.put(&format!("{run}/status.json"), &raw::pretty(&status))?;
+        self.put(&format!("async-subagent-runs/.active-runs/{id}"), b"")?;
         let proof = json!({"version": 1, "state": "pending", "runId": id, "runnerProcessInstanceId": instance});
-        self.put(&format!("{run}/process-terminal.json"), &raw::pretty(&proof), 0o600)?;
+        self.put(&format!("{run}/process-terminal.json"), &raw::pretty(&proof))?;
         let candidate =
             json!({"version": 1, "runId": id, "runnerProcessInstanceId": instance, "writers": {}});
         let name = format!("{run}/process-terminal-candidate.json");
-        self.put(&name, &raw::pretty(&candidate), 0o600)
+        self.put(&name, &raw::pretty(&candidate))
     }
 
     /// A picture of the store, links not followed.
@@ -299,7 +292,6 @@ fn names(base: &Path, root: &Path, scenario: &Scenario, seed: &str) -> BTreeMap<
     let session_file = text(root.join("session.jsonl"));
     BTreeMap::from(
         [
-            ("base", text(base.to_owned())),
             ("root", text(root.to_owned())),
             ("work", text(base.join("work"))),
             ("runDir", text(root.join(&run))),
@@ -317,16 +309,11 @@ fn names(base: &Path, root: &Path, scenario: &Scenario, seed: &str) -> BTreeMap<
             ("source", uuid(seed, "source")),
             ("lease", format!("session-leases/{}", raw::sha256(session_file.as_bytes()))),
             ("sessionFile", session_file),
-            ("host", host()),
-            ("now", raw::now_ms().to_string()),
+            ("host", raw::host()),
             ("runId", id),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     )
-}
-
-fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// One step of a configuration: a script for the shell, and the members that a runner checks.
@@ -351,23 +338,16 @@ fn step(number: usize, script: &Value) -> Value {
 fn documents(names: &BTreeMap<String, String>, store: &Value, is_revival: bool) -> (Value, Value) {
     let name = |key: &str| names.get(key).cloned().unwrap_or_default();
     let scripts = store.get("steps").and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut flat = Vec::new();
-    let mut groups = Vec::new();
-    for script in &scripts {
-        match script.get("parallel").and_then(Value::as_array) {
-            Some(members) => {
-                let made: Vec<_> = members
-                    .iter()
-                    .map(|one| (flat.push(()), step(flat.len() - 1, one)).1)
-                    .collect();
-                groups.push(json!({"parallel": made}));
-            }
-            None => {
-                flat.push(());
-                groups.push(step(flat.len() - 1, script));
-            }
-        }
-    }
+    let mut count = 0;
+    let mut next = |script: &Value| {
+        count += 1;
+        step(count - 1, script)
+    };
+    let group = |script: &Value| match script.get("parallel").and_then(Value::as_array) {
+        Some(members) => json!({"parallel": members.iter().map(&mut next).collect::<Vec<_>>()}),
+        None => next(script),
+    };
+    let groups: Vec<_> = scripts.iter().map(group).collect();
     let mut config = json!({
         "id": name("runId"), "steps": groups, "resultPath": name("resultPath"), "cwd": name("work"),
         "placeholder": "{previous}", "asyncDir": name("runDir"), "sessionId": name("session"),
@@ -389,9 +369,8 @@ fn documents(names: &BTreeMap<String, String>, store: &Value, is_revival: bool) 
     };
     config["resultMode"] = mode.into();
     merge(&mut config, store.get("config"));
-    let steps: Vec<_> = (0..flat.len())
-        .map(|i| json!({"agent": format!("worker-{i}"), "status": "pending"}))
-        .collect();
+    let steps: Vec<_> =
+        (0..count).map(|i| json!({"agent": format!("worker-{i}"), "status": "pending"})).collect();
     let mut status = json!({
         "lifecycleArtifactVersion": 3, "runId": name("runId"), "mode": mode, "state": "running",
         "startedAt": raw::now_ms(), "lastUpdate": raw::now_ms(), "currentStep": 0,

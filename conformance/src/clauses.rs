@@ -17,8 +17,6 @@ pub(crate) struct Clause {
     pub(crate) roles: Vec<&'static str>,
     /// Its first sentence.
     pub(crate) text: &'static str,
-    /// Why the suite has no check of it, where the registry says so.
-    pub(crate) waiver: Option<&'static str>,
 }
 
 impl Clause {
@@ -55,7 +53,6 @@ fn read(table: &'static str) -> Option<Clause> {
         level: text("level")?,
         roles: roles.split(',').map(|role| role.trim().trim_matches('"')).collect(),
         text: text("text").unwrap_or_default(),
-        waiver: text("waiver"),
     })
 }
 

@@ -81,9 +81,9 @@ pub struct Event {
 }
 
 /// One name in a picture of the store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// `file`, `directory`, `link`, `pipe` or `other`.
+    /// `file`, `directory`, `link`, or `pipe`, which stands for everything else.
     pub kind: &'static str,
     /// Permission bits.
     pub mode: u32,
@@ -173,17 +173,9 @@ impl Evidence {
 
 /// Puts names into a text: `${name}`.
 pub(crate) fn fill(names: &BTreeMap<String, String>, text: &str) -> String {
-    let mut out = text.to_owned();
-    // A value may hold names itself, one level deep.
-    for _ in 0..2 {
-        for (name, value) in names {
-            let hole = format!("${{{name}}}");
-            if out.contains(&hole) {
-                out = out.replace(&hole, value);
-            }
-        }
-    }
-    out
+    names
+        .iter()
+        .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
 }
 
 /// Puts names into every text and key of a value.

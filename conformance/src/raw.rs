@@ -76,7 +76,8 @@ pub(crate) fn is_temp_name(name: &str) -> bool {
 
 /// The random part of a temp name, if it is one.
 pub(crate) fn temp_random(name: &str) -> Option<&str> {
-    is_temp_name(name).then(|| name.strip_suffix(".tmp"))?.and_then(|n| n.rsplit('.').next())
+    let inner = name.strip_suffix(".tmp").filter(|_| is_temp_name(name))?;
+    inner.rsplit('.').next()
 }
 
 /// Whether a path matches a pattern, in which `*` stands for anything but `/` and `**` for anything.
@@ -92,21 +93,26 @@ pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     ends.take_while(|at| any || !path[..*at].contains('/')).any(|at| matches(rest, &path[at..]))
 }
 
-/// Puts a file in place as a whole.
+/// Puts a file in place as a whole, for its user alone.
 ///
 /// # Errors
 /// What the system says.
-pub(crate) fn put(scratch: &Path, path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn put(scratch: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let name = format!("put-{}", sha256(path.as_os_str().as_encoded_bytes()));
     let temp = scratch.join(name);
     fs::write(&temp, text)?;
-    fs::set_permissions(&temp, fs::Permissions::from_mode(mode))?;
+    fs::set_permissions(&temp, fs::Permissions::from_mode(0o600))?;
     fs::rename(&temp, path)
 }
 
 /// A text as the protocol's writers form it: two spaces, no newline at the end.
 pub(crate) fn pretty(value: &Value) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap_or_default()
+}
+
+/// The name of this host.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Milliseconds since the epoch.

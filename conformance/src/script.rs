@@ -93,7 +93,7 @@ impl Player<'_> {
             "observe" => return self.observe(text("runner").unwrap_or_default(), ms),
             "say" => {
                 self.seen.said.insert(path.clone());
-                let done = self.cell.put(&path, &bytes_of(&step), 0o600);
+                let done = self.cell.put(&path, &bytes_of(&step));
                 self.made(done, &path);
             }
             "plant" => {
@@ -179,7 +179,7 @@ impl Player<'_> {
             return;
         }
         self.recorder.mark("start");
-        let family = scenario.store.get("family").and_then(Value::as_str).unwrap_or("pi");
+        let family = scenario.family();
         let root = self.cell.root.to_string_lossy().into_owned();
         let env = [(format!("{}_SUBAGENTS_TEMP_ROOT", family.to_uppercase()), root)];
         let mut command = self.template.for_config(&self.cell.config_path());
@@ -202,9 +202,7 @@ impl Player<'_> {
         };
         let pid = child.pid();
         self.child = Some(child);
-        if step.get("launched").and_then(Value::as_bool).unwrap_or(true) {
-            self.launched(pid);
-        }
+        self.launched(pid);
         if scenario.hammer {
             self.hammer = Some(Hammer::start(&self.cell));
         }
@@ -289,8 +287,7 @@ impl Player<'_> {
             (self.seen.whole, self.seen.torn) = hammer.finish();
         }
         let began = self.recorder.began();
-        if let Some(child) = self.child.take() {
-            let mut child = child;
+        if let Some(mut child) = self.child.take() {
             if child.ended().is_some() {
                 self.seen.left =
                     child.left().into_iter().map(|(pid, what)| format!("{pid} {what}")).collect();

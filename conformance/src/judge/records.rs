@@ -395,7 +395,7 @@ pub(super) fn lines(seen: &Evidence, args: &Value) -> Found {
     Found::Good(format!("{count} events"))
 }
 
-/// An event of a type is there, with members; `count` says how often, `most` how often at most.
+/// An event of a type is there, with members; `count` says how often.
 pub(super) fn event(seen: &Evidence, args: &Value) -> Found {
     let log = match log(seen, args) {
         Ok(log) => log,

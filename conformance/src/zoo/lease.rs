@@ -22,10 +22,6 @@ pub(super) struct Lease {
     pub(super) owner: Value,
 }
 
-pub(super) fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -63,7 +59,7 @@ impl Zoo {
         let now = raw::now_ms();
         let mut owner = json!({
             "version": 1, "token": token, "canonicalSessionFile": real.to_string_lossy(), "runId": self.id,
-            "sourceRunId": source, "pid": std::process::id(), "hostname": host(), "writerState": "none",
+            "sourceRunId": source, "pid": std::process::id(), "hostname": raw::host(), "writerState": "none",
             "acquiredAt": "2026-01-01T00:00:00.000Z", "acquiredAtMs": now, "updatedAtMs": now,
             "processStartIdentity": start_identity(std::process::id()), "bootId": boot_id(),
         });
@@ -103,7 +99,7 @@ impl Zoo {
         };
         let number = |key: &str| owner.get(key).and_then(Value::as_i64);
         let word = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
-        if word("hostname") != host() {
+        if word("hostname") != raw::host() {
             return self.is("foreign-lease-taken");
         }
         if !is_gone(number("pid")) {

@@ -124,7 +124,7 @@ impl Zoo {
             "lifecycleArtifactVersion": if self.is("older-version") { 2 } else { 3 }, "runId": self.id,
             "mode": self.config.get("resultMode").cloned().unwrap_or_else(|| "single".into()),
             "state": state, "startedAt": self.began_ms, "lastUpdate": raw::now_ms(), "steps": self.steps,
-            "cwd": self.text("cwd"), "pid": std::process::id(), "hostname": self::lease::host(),
+            "cwd": self.text("cwd"), "pid": std::process::id(), "hostname": raw::host(),
             "processStartIdentity": lease::start_identity(std::process::id()), "bootId": lease::boot_id(),
             "processTerminal": {"version": 1, "state": "pending", "runId": self.id, "runnerProcessInstanceId": self.instance},
         });
