@@ -125,6 +125,11 @@ pub fn all() -> Result<Vec<Scenario>, String> {
     FILES.iter().map(|(role, name, text)| read(role, name, text)).collect()
 }
 
+/// The scenario of a role that has a name.
+pub(crate) fn find<'s>(all: &'s [Scenario], role: &str, id: &str) -> Option<&'s Scenario> {
+    all.iter().find(|scenario| scenario.role == role && scenario.id == id)
+}
+
 /// Reads one scenario; what is wrong is told with the name of the file.
 fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
     let wrong = |what: String| format!("checks/{role}/{name}.json: {what}");

@@ -7,17 +7,16 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::cases::{Grade, Scenario};
+use crate::cases::{self, Scenario};
 use crate::clauses;
 use crate::judge::{Found, judge};
+use crate::raw;
 use crate::script::play;
 use crate::subject::Template;
-use crate::suite::{self, Outcome, Refused, Verdict, Wanted};
+use crate::suite::{self, Outcome, Refused, Scratch, Verdict, Wanted};
 use crate::zoo::{FAULTS, Fault};
 
 /// What is asked for.
@@ -46,6 +45,13 @@ pub struct Row {
     pub broken: Option<String>,
 }
 
+impl Row {
+    /// Whether a check of its clause saw it.
+    fn is_killed(&self) -> bool {
+        !self.killers.is_empty()
+    }
+}
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Proof {
@@ -60,7 +66,7 @@ pub struct Proof {
 impl Proof {
     /// Mistakes that nobody saw.
     pub fn survivors(&self) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(|row| row.killers.is_empty())
+        self.rows.iter().filter(|row| !row.is_killed())
     }
 
     /// Checks that implementations without a mistake did not pass.
@@ -74,12 +80,8 @@ impl Proof {
 
     /// MUST clauses of the registry, and those of them without a mistake that was killed.
     pub fn coverage(&self) -> (usize, Vec<&'static str>) {
-        let killed: BTreeSet<&str> = self
-            .rows
-            .iter()
-            .filter(|row| !row.killers.is_empty())
-            .map(|row| row.fault.clause)
-            .collect();
+        let killed = self.rows.iter().filter(|row| row.is_killed());
+        let killed: BTreeSet<&str> = killed.map(|row| row.fault.clause).collect();
         let must = clauses::all().iter().filter(|clause| clause.is_must());
         let without = must.clone().filter(|c| !killed.contains(c.id));
         (must.count(), without.map(|clause| clause.id).collect())
@@ -95,7 +97,7 @@ pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
     // What shows in system calls alone cannot be seen where nobody records them.
     let records_calls = suite::can_record_calls();
     let can_show = |fault: &Fault| {
-        let scenario = all.iter().find(|s| s.role == fault.role && s.id == fault.scenario);
+        let scenario = cases::find(all, fault.role, fault.scenario);
         records_calls || scenario.is_none_or(|s| s.needs.iter().all(|need| need != "strace"))
     };
     let is_wanted = |fault: &Fault| {
@@ -107,17 +109,10 @@ pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
     if faults.is_empty() {
         return Err(Refused::NothingSelected);
     }
+    let scratch = Scratch::make(&request.scratch, false)?;
     let wanted = |role: &str| Wanted {
-        role: role.to_owned(),
-        level: Grade::L3,
-        clauses: Vec::new(),
-        scenarios: Vec::new(),
-        repeat: 1,
         seed: "prove".into(),
-        jobs: request.jobs,
-        keep: false,
-        gaps: Vec::new(),
-        scratch: request.scratch.clone(),
+        ..Wanted::of(role, request.jobs, request.scratch.clone())
     };
     let roles: BTreeSet<&str> = faults.iter().map(|fault| fault.role).collect();
     let baseline =
@@ -127,14 +122,13 @@ pub fn run(all: &[Scenario], request: &Request) -> Result<Proof, Refused> {
         let baseline = &baseline;
         let running: Vec<_> =
             roles.iter().map(|role| scope.spawn(move || baseline(role))).collect();
-        let rows = judge_all(all, request, &faults);
+        let rows = judge_all(all, request, &scratch, &faults);
         let broken = || Err(Refused::Adapter("nothing was judged without a mistake".into()));
         let ended = running.into_iter().map(|one| one.join().unwrap_or_else(|_| broken()));
         (ended.collect::<Result<Vec<_>, _>>(), rows)
     });
     let baselines = baselines?;
-    let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Proof { baselines, rows, took_ms })
+    Ok(Proof { baselines, rows, took_ms: raw::since_ms(began) })
 }
 
 fn template(request: &Request, role: &str, fault: &str) -> Template {
@@ -149,41 +143,26 @@ fn template(request: &Request, role: &str, fault: &str) -> Template {
     Template(words)
 }
 
-fn judge_all(all: &[Scenario], request: &Request, faults: &[Fault]) -> Vec<Row> {
-    let limit = |fault: &Fault| {
-        all.iter()
-            .find(|s| s.role == fault.role && s.id == fault.scenario)
-            .map_or(0, |scenario| scenario.limit_ms)
-    };
+fn judge_all(all: &[Scenario], request: &Request, scratch: &Scratch, faults: &[Fault]) -> Vec<Row> {
+    let limit =
+        |fault: &Fault| cases::find(all, fault.role, fault.scenario).map_or(0, |s| s.limit_ms);
     // The longest first, so that none of them is alone at the end.
     let mut order: Vec<usize> = (0..faults.len()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(limit(&faults[*i])));
-    let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..request.jobs.max(1) {
-            scope.spawn(|| {
-                while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let row = one(all, request, faults[*at]);
-                    rows.lock().unwrap_or_else(PoisonError::into_inner).push((*at, row));
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let judged = |at: &usize| (*at, one(all, request, scratch, faults[*at]));
+    let mut rows = suite::pool(&order, request.jobs, &judged);
     rows.sort_by_key(|(at, _)| *at);
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn one(all: &[Scenario], request: &Request, fault: Fault) -> Row {
+fn one(all: &[Scenario], request: &Request, scratch: &Scratch, fault: Fault) -> Row {
     let mut row = Row { fault, killers: Vec::new(), also: BTreeSet::new(), broken: None };
-    let Some(scenario) = all.iter().find(|s| s.role == fault.role && s.id == fault.scenario) else {
+    let Some(scenario) = cases::find(all, fault.role, fault.scenario) else {
         row.broken = Some("there is no such scenario".into());
         return row;
     };
-    let name = format!("runstore-conformance-{}-{}-{}", std::process::id(), fault.role, fault.name);
-    let base = request.scratch.join(name);
+    let base = scratch.path.join(format!("{}-{}", fault.role, fault.name));
     let seen = play(scenario, &template(request, fault.role, fault.name), &base, "prove", false);
-    let _ = std::fs::remove_dir_all(&base);
     row.broken.clone_from(&seen.broken);
     for check in &scenario.checks {
         if let Found::Bad(_) = judge(&seen, check) {
@@ -206,12 +185,12 @@ pub fn json(proof: &Proof) -> Value {
         .map(|row| {
             let Fault { role, name, clause, scenario, about } = row.fault;
             json!({"mutant": name, "role": role, "clause": clause, "scenario": scenario, "about": about,
-                "killedBy": row.killers, "also": row.also, "survived": row.killers.is_empty(), "broken": row.broken})
+                "killedBy": row.killers, "also": row.also, "survived": !row.is_killed(), "broken": row.broken})
         })
         .collect();
     let alarms: Vec<_> =
         proof.false_alarms().iter().map(|judged| judged.check.id.clone()).collect();
-    let alone = proof.rows.iter().filter(|row| !row.killers.is_empty() && row.also.is_empty());
+    let alone = proof.rows.iter().filter(|row| row.is_killed() && row.also.is_empty());
     json!({
         "schema": "runstore.prove/1",
         "summary": {
@@ -228,7 +207,7 @@ pub fn text(proof: &Proof) -> String {
     let mut out = String::new();
     for row in &proof.rows {
         let Fault { role, name, clause, about, .. } = row.fault;
-        let word = if row.killers.is_empty() { "SURVIVED" } else { "killed" };
+        let word = if row.is_killed() { "killed" } else { "SURVIVED" };
         out.push_str(&format!("{word:<8} {clause:<13} {role} {name}: {about}\n"));
         for killer in &row.killers {
             out.push_str(&format!("           by {killer}\n"));

@@ -121,6 +121,11 @@ pub(crate) fn now_ms() -> i64 {
     since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// Milliseconds since a moment.
+pub(crate) fn since_ms(start: std::time::Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A text for one line: control characters become spaces, and it is cut.
 pub(crate) fn brief(text: &str, most: usize) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

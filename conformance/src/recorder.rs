@@ -19,6 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::evidence::{Event, Op, Version};
+use crate::raw;
 use crate::subject;
 
 /// Directory of the store in which marks are put.
@@ -68,7 +69,7 @@ impl Recorder {
     /// Puts a mark, and waits until it was seen.
     pub(crate) fn mark(&self, name: &str) {
         if !self.is_ordered() {
-            let at_ms = since(self.start);
+            let at_ms = raw::since_ms(self.start);
             lock(&self.shared).trace.push(event(at_ms, Op::Mark, name.to_owned()));
             return;
         }
@@ -111,10 +112,6 @@ impl Drop for Recorder {
 
 fn lock(shared: &(Mutex<Shared>, Condvar)) -> std::sync::MutexGuard<'_, Shared> {
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn since(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn event(at_ms: u64, op: Op, path: String) -> Event {
@@ -166,7 +163,7 @@ impl Watched {
             && !is_dir;
         let token = is_status.then_some(self.token.as_str());
         let version = is_read.then(|| read(&self.full(&path), token)).flatten();
-        Event { at_ms: since(self.start), op, path, from, version, by_suite: false, is_dir }
+        Event { at_ms: raw::since_ms(self.start), op, path, from, version, by_suite: false, is_dir }
     }
 }
 
@@ -180,7 +177,7 @@ mod platform {
 
     use super::{
         Arc, AtomicBool, Condvar, EVENTS, Event, HashMap, HashSet, Instant, MARKS, Mutex, Op,
-        Ordering, Path, Shared, Watched, event, fs, lock, since,
+        Ordering, Path, Shared, Watched, event, fs, lock, raw,
     };
 
     /// Starts the thread, if the system has an instance left.
@@ -278,7 +275,7 @@ mod platform {
         };
         if dir == MARKS {
             let is_new = flags.contains(ReadFlags::CREATE);
-            let mark = event(since(watched.start), Op::Mark, name);
+            let mark = event(raw::since_ms(watched.start), Op::Mark, name);
             return is_new.then_some(mark).into_iter().collect();
         }
         let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };

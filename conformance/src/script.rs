@@ -305,7 +305,7 @@ impl Player<'_> {
         self.seen.calls = calls.lines().map(str::to_owned).collect();
         self.seen.trace = trace;
         self.seen.is_ordered = is_ordered;
-        self.seen.took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.seen.took_ms = crate::raw::since_ms(began);
         self.seen.names = std::mem::take(&mut self.cell.names);
         self.seen
     }

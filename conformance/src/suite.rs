@@ -9,11 +9,11 @@
 //! crash leaves it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::cases::{Check, Grade, Scenario};
+use crate::cases::{self, Check, Grade, Scenario};
 use crate::evidence::{Evidence, Op};
 use crate::judge::{Found, judge};
 use crate::script::play;
@@ -47,6 +47,24 @@ pub struct Wanted {
     pub gaps: Vec<Gap>,
     /// Where the scratch directory is made.
     pub scratch: PathBuf,
+}
+
+impl Wanted {
+    /// Every check of a role, once.
+    pub fn of(role: &str, jobs: usize, scratch: PathBuf) -> Self {
+        Self {
+            role: role.to_owned(),
+            level: Grade::L3,
+            clauses: Vec::new(),
+            scenarios: Vec::new(),
+            repeat: 1,
+            seed: "1".into(),
+            jobs,
+            keep: false,
+            gaps: Vec::new(),
+            scratch,
+        }
+    }
 }
 
 /// A known gap of a subject.
@@ -202,27 +220,29 @@ pub fn run(
     if selected.is_empty() {
         return Err(Refused::NothingSelected);
     }
-    let scratch = Scratch::make(wanted)?;
+    let scratch = Scratch::make(&wanted.scratch, wanted.keep)?;
     let smoke_id = smoke_of(&wanted.role);
-    let smoke_case = all.iter().find(|s| s.role == wanted.role && s.id == smoke_id);
-    let (smoke, skills, first) = match smoke_case {
-        Some(case) => smoke(case, subject, &scratch, wanted)?,
-        None => ("there is no smoke scenario for this role".to_owned(), Vec::new(), None),
-    };
+    let case = cases::find(all, &wanted.role, smoke_id).ok_or(Refused::NothingSelected)?;
+    let first = play(
+        case,
+        subject,
+        &scratch.path.join("smoke"),
+        &format!("{}:smoke", wanted.seed),
+        wanted.keep,
+    );
+    let (smoke, skills) = smoke(&first, &wanted.role)?;
     let asked = |scenario: &Scenario| scenario.needs.iter().all(|need| skills.contains(need));
     let mut played = BTreeMap::new();
     for round in 0..wanted.repeat.max(1) {
         let mut cases: Vec<_> = selected.iter().filter(|case| asked(case)).collect();
         // The evidence of the smoke scenario counts as its first time.
-        cases.retain(|case| round > 0 || first.is_none() || case.id != smoke_id);
+        cases.retain(|case| round > 0 || case.id != smoke_id);
         cases.sort_by_key(|case| std::cmp::Reverse(case.limit_ms));
         for (id, seen) in side_by_side(&cases, subject, &scratch, wanted, round, told) {
             played.entry(id).or_insert_with(Vec::new).push(seen);
         }
     }
-    if let Some(first) = first {
-        played.entry(smoke_id.to_owned()).or_insert_with(Vec::new).insert(0, first);
-    }
+    played.entry(smoke_id.to_owned()).or_insert_with(Vec::new).insert(0, first);
     let mut judged = Vec::new();
     for scenario in &selected {
         let seen = played.get(&scenario.id).map(Vec::as_slice).unwrap_or_default();
@@ -244,27 +264,28 @@ pub fn run(
         smoke,
         judged,
         played: played.collect(),
-        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        took_ms: crate::raw::since_ms(began),
     })
 }
 
 /// The directory in which all stores of one suite lie.
-struct Scratch {
-    path: PathBuf,
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
     keep: bool,
 }
 
 impl Scratch {
-    fn make(wanted: &Wanted) -> Result<Self, Refused> {
+    /// Makes one below a directory.
+    pub(crate) fn make(below: &Path, keep: bool) -> Result<Self, Refused> {
         use std::os::unix::fs::DirBuilderExt as _;
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("runstore-conformance-{}-{number}", std::process::id());
-        let path = wanted.scratch.join(name);
+        let path = below.join(name);
         // A directory that is there may be another user's, so it must be new.
         let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|e| Refused::Scratch(format!("{}: {e}", path.display())))?;
-        Ok(Self { path, keep: wanted.keep })
+        Ok(Self { path, keep })
     }
 }
 
@@ -276,21 +297,12 @@ impl Drop for Scratch {
     }
 }
 
-type Smoke = (String, Vec<String>, Option<Evidence>);
-
-/// Plays the smoke scenario: what it told, what the subject can do, and what was seen.
-fn smoke(
-    case: &Scenario,
-    subject: &Template,
-    scratch: &Scratch,
-    wanted: &Wanted,
-) -> Result<Smoke, Refused> {
-    let seed = format!("{}:smoke", wanted.seed);
-    let seen = play(case, subject, &scratch.path.join("smoke"), &seed, wanted.keep);
+/// What the smoke scenario told, and what the subject can do.
+fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> {
     if let Some(why) = &seen.broken {
         return Err(Refused::Adapter(why.clone()));
     }
-    if wanted.role == "reader" {
+    if role == "reader" {
         let runs = seen.answer.as_ref().and_then(|answer| answer.get("runs"));
         if !runs.is_some_and(serde_json::Value::is_array) {
             let said = crate::raw::brief(&format!("{}{}", seen.stdout, seen.stderr), 200);
@@ -298,9 +310,9 @@ fn smoke(
                 "it gave no JSON object with `runs`, but `{said}`"
             )));
         }
-        return Ok(("the subject answered in JSON".into(), Vec::new(), Some(seen)));
+        return Ok(("the subject answered in JSON".into(), Vec::new()));
     }
-    if wanted.role == "observer" {
+    if role == "observer" {
         let wrote = |event: &crate::evidence::Event| {
             !event.by_suite && event.path.ends_with("/process-terminal.json")
         };
@@ -309,7 +321,7 @@ fn smoke(
         } else {
             "the subject wrote no proof: look at the command first, then at the implementation"
         };
-        return Ok((told.into(), Vec::new(), Some(seen)));
+        return Ok((told.into(), Vec::new()));
     }
     let mut skills = Vec::new();
     if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {
@@ -333,7 +345,7 @@ fn smoke(
             "the subject did not touch its run: look at the command first, then at the implementation"
         }
     };
-    Ok((told.to_owned(), skills, Some(seen)))
+    Ok((told.to_owned(), skills))
 }
 
 /// Whether there is a program that records system calls, and the system lets it.
@@ -353,25 +365,37 @@ fn side_by_side(
     round: u32,
     told: &(dyn Fn(&str, u64) + Sync),
 ) -> Vec<(String, Evidence)> {
-    let (next, out) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let one = |case: &Scenario| {
+    let one = |case: &&Scenario| {
         let base = scratch.path.join(format!("{}-{round}", case.id));
         let seed = format!("{}:{}", wanted.seed, case.id);
         let seen = play(case, subject, &base, &seed, wanted.keep);
         told(&case.id, seen.took_ms);
-        out.lock().unwrap_or_else(PoisonError::into_inner).push((case.id.clone(), seen));
+        (case.id.clone(), seen)
     };
     // What only waits costs nothing, and would keep the others from their turn.
     let (slow, rest): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.limit_ms > 60_000);
-    let one = &one;
     std::thread::scope(|scope| {
-        for case in slow {
-            scope.spawn(move || one(case));
-        }
-        for _ in 0..wanted.jobs.max(1).min(rest.len()) {
+        let waiting = scope.spawn(|| pool(&slow, slow.len(), &one));
+        let mut out = pool(&rest, wanted.jobs, &one);
+        out.extend(waiting.join().unwrap_or_else(|why| std::panic::resume_unwind(why)));
+        out
+    })
+}
+
+/// Does something with each item, `jobs` of them at once and at least one; what came of it, in the order in which it
+/// ended.
+pub(crate) fn pool<T: Sync, R: Send>(
+    items: &[T],
+    jobs: usize,
+    one: &(impl Fn(&T) -> R + Sync),
+) -> Vec<R> {
+    let (next, out) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1).min(items.len()) {
             scope.spawn(|| {
-                while let Some(case) = rest.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    one(case);
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let made = one(item);
+                    out.lock().unwrap_or_else(PoisonError::into_inner).push(made);
                 }
             });
         }

@@ -63,16 +63,10 @@ fn wanted(args: &SelectArgs) -> Result<Wanted, Failure> {
             .hint("levels: L1, L2, L3")
     })?;
     Ok(Wanted {
-        role: args.role.clone(),
         level,
         clauses: args.clause.clone(),
         scenarios: args.scenario.clone(),
-        repeat: 1,
-        seed: "1".into(),
-        jobs: jobs(None),
-        keep: false,
-        gaps: Vec::new(),
-        scratch: scratch(),
+        ..Wanted::of(&args.role, jobs(None), scratch())
     })
 }
 
