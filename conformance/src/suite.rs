@@ -158,6 +158,8 @@ pub struct Outcome {
     pub played: Vec<Played>,
     /// How long all of it took, in milliseconds.
     pub took_ms: u64,
+    /// Where the stores stay, if they do.
+    pub kept: Option<PathBuf>,
 }
 
 impl Outcome {
@@ -265,6 +267,7 @@ pub fn run(
         judged,
         played: played.collect(),
         took_ms: crate::raw::since_ms(began),
+        kept: wanted.keep.then(|| scratch.path.clone()),
     })
 }
 

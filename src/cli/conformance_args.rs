@@ -34,15 +34,19 @@ pub(crate) enum ConformanceVerb {
 impl ConformanceArgs {
     /// The form of the answer, as far as it is one of the common ones.
     pub(crate) fn format(&self) -> Format {
-        let format = match &self.verb {
-            ConformanceVerb::List(a) => a.format,
-            ConformanceVerb::Run(a) if a.format == RunFormat::Text => ReportFormat::Text,
-            ConformanceVerb::Run(_) | ConformanceVerb::Report(_) => ReportFormat::Json,
-            ConformanceVerb::Prove(a) => a.format,
-            ConformanceVerb::Diff(a) => a.format,
-            ConformanceVerb::Zoo(_) => ReportFormat::Text,
+        let is_text = match &self.verb {
+            ConformanceVerb::List(ConformanceListArgs { format, .. })
+            | ConformanceVerb::Prove(ConformanceProveArgs { format, .. })
+            | ConformanceVerb::Diff(ConformanceDiffArgs { format, .. }) => {
+                *format == ReportFormat::Text
+            }
+            ConformanceVerb::Run(ConformanceRunArgs { format, .. })
+            | ConformanceVerb::Report(ConformanceReportArgs { format, .. }) => {
+                *format == RunFormat::Text
+            }
+            ConformanceVerb::Zoo(_) => true,
         };
-        if format == ReportFormat::Text { Format::Text } else { Format::Json }
+        if is_text { Format::Text } else { Format::Json }
     }
 }
 

@@ -3,11 +3,12 @@
 //!
 //! Theory of operation. The page is one file, has its style and script inside and asks for nothing from elsewhere, which
 //! its content policy says too. Rows are `details`, so that keyboard and screen reader work without the script; the
-//! script only filters. Traces stand once per scenario, and rows lead to them. Everything from a subject is escaped.
+//! script only filters. Traces stand once per scenario, and rows lead to them. Everything from a subject or
+//! a kept report is escaped or a number.
 
 use serde_json::Value;
 
-use super::machine::{escape, list, text};
+use super::machine::{escape, list, number, text};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1b1f;--dim:#5b5b66;--line:#d8d8de;--pass:#1a7f37;--fail:#c4122f;--other:#8a5a00;--card:#f6f6f8}\
@@ -38,6 +39,7 @@ addEventListener('hashchange',open);open();show()})();";
 pub fn html(report: &Value) -> String {
     let role = escape(text(report, "role"));
     let level = report.get("levelReached").and_then(Value::as_str).unwrap_or("none");
+    let level = escape(level);
     let words: Vec<_> = list(report, "command").iter().filter_map(Value::as_str).collect();
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -60,10 +62,10 @@ pub fn html(report: &Value) -> String {
     let summary = &report["summary"];
     out.push_str(&format!(
         "</section>\n</main>\n<footer class=\"dim\">\n<p>{} of {} MUST clauses that bind a {role} have a check. Seed {}. {} ms.</p>\n</footer>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
-        summary["mustClausesWithCheck"],
-        summary["mustClauses"],
+        number(summary, "mustClausesWithCheck"),
+        number(summary, "mustClauses"),
         escape(text(report, "seed")),
-        report["tookMs"],
+        number(report, "tookMs"),
     ));
     out
 }
@@ -71,7 +73,7 @@ pub fn html(report: &Value) -> String {
 fn filters(out: &mut String, report: &Value) {
     out.push_str("<fieldset class=\"counts\">\n<legend class=\"dim\">Show only</legend>\n");
     for word in ["fail", "non-strict", "inconclusive", "gap", "skipped", "pass"] {
-        let count = report["summary"]["verdicts"][word].as_u64().unwrap_or(0);
+        let count = number(&report["summary"]["verdicts"], word);
         if count > 0 {
             out.push_str(&format!(
                 "<button type=\"button\" data-filter=\"{word}\" aria-pressed=\"false\" class=\"{word}\">{count} {word}</button>\n"
@@ -106,7 +108,7 @@ fn trace(out: &mut String, scenario: &Value) {
     let events = list(scenario, "trace");
     out.push_str(&format!(
         "<details id=\"scenario-{id}\"><summary><span class=\"id\">{id}</span><span>{} ms</span><span></span><span>{}</span></summary><div class=\"body\"><p>{}</p>\n",
-        scenario["tookMs"],
+        number(scenario, "tookMs"),
         of("ended"),
         of("about"),
     ));
@@ -121,7 +123,7 @@ fn trace(out: &mut String, scenario: &Value) {
             from.map(|from| format!(" from <code>{}</code>", escape(from))).unwrap_or_default();
         out.push_str(&format!(
             "<li><span class=\"dim\">{} ms, {}:</span> <code>{}</code> {}{from}</li>\n",
-            event["atMs"],
+            number(event, "atMs"),
             escape(text(event, "by")),
             escape(text(event, "path")),
             escape(text(event, "what")),
@@ -143,7 +145,7 @@ fn drawing(out: &mut String, scenario: &Value, events: &[Value]) {
         "<svg viewBox=\"0 0 1000 90\" role=\"img\" aria-label=\"Timeline of {} ms: {} events of the suite, {} of the subject\">\
          <text x=\"4\" y=\"28\">suite</text><text x=\"4\" y=\"62\">subject</text><text x=\"60\" y=\"85\">0 ms</text>\
          <text x=\"990\" y=\"85\" text-anchor=\"end\">{whole} ms</text>",
-        scenario["tookMs"],
+        number(scenario, "tookMs"),
         by("suite"),
         by("subject"),
     ));

@@ -1,8 +1,8 @@
 //! What came of a suite, in the forms that people and programs read.
 //!
-//! Theory of operation. The report in JSON and the text are pure functions of an [`Outcome`], every other form one of the
-//! report, so all of them tell the same. Text from a
-//! subject is data: what is no plain character is escaped in each form by its own rules.
+//! Theory of operation. The report in JSON is a pure function of an [`Outcome`], every other form one of the report, so
+//! all of them tell the same. Text from a
+//! subject or a kept report is data: what is no plain character is escaped in each form by its own rules.
 
 mod html;
 mod machine;
@@ -117,13 +117,8 @@ pub fn json(outcome: &Outcome, scenarios: &[Scenario]) -> Value {
     })
 }
 
-/// For people: what is wrong first, then the count.
-pub fn text(outcome: &Outcome, scenarios: &[Scenario]) -> String {
-    kept_text(&json(outcome, scenarios))
-}
-
-/// The same, of a report in JSON.
-pub fn kept_text(report: &Value) -> String {
+/// For people: what is wrong first, then the count. Whoever shows it escapes it.
+pub fn text(report: &Value) -> String {
     let of = machine::text;
     let words: Vec<_> = machine::list(report, "command").iter().filter_map(Value::as_str).collect();
     let mut out = format!("{}: {}\n", of(report, "role"), raw::brief(&words.join(" "), 200));
@@ -140,16 +135,16 @@ pub fn kept_text(report: &Value) -> String {
     let summary = &report["summary"];
     let counts: Vec<_> = Verdict::ALL
         .into_iter()
-        .map(|verdict| (summary["verdicts"][verdict.word()].as_u64().unwrap_or(0), verdict.word()))
+        .map(|verdict| (machine::number(&summary["verdicts"], verdict.word()), verdict.word()))
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    let seconds = report["tookMs"].as_u64().unwrap_or(0).div_ceil(1000);
+    let seconds = machine::number(report, "tookMs").div_ceil(1000);
     out.push_str(&format!("\n{} checks: {} ({seconds} s)\n", checks.len(), counts.join(", ")));
     out.push_str(&format!(
         "{} of the {} MUST clauses that bind a {} have a check\n",
-        summary["mustClausesWithCheck"],
-        summary["mustClauses"],
+        machine::number(summary, "mustClausesWithCheck"),
+        machine::number(summary, "mustClauses"),
         of(report, "role")
     ));
     let level = report["levelReached"].as_str().unwrap_or("none");

@@ -149,31 +149,32 @@ fn judge(args: &ConformanceRunArgs, output: &mut Output) -> Result<Code, Failure
     };
     let outcome = suite::run(&all, &wanted, &Template(args.command.clone()), &told);
     let outcome = outcome.map_err(refused)?;
-    if args.keep {
-        let place = scratch();
+    if let Some(place) = &outcome.kept {
         writeln!(std::io::stderr().lock(), "the stores stay below {}", place.display())?;
     }
-    match args.format {
-        RunFormat::Text => tell(output, &report::text(&outcome, &all))?,
-        format => show(output, &report::json(&outcome, &all), format)?,
-    }
+    show(output, &report::json(&outcome, &all), args.format)?;
     Ok(code(&outcome))
 }
 
 fn refused(refused: Refused) -> Failure {
     match refused {
         Refused::NothingSelected => nothing_selected(),
-        Refused::Adapter(why) => {
-            Failure::user(Code::USAGE, "the subject cannot be started").because(why)
-        }
-        Refused::Scratch(why) => {
-            Failure::user(Code::IO, "the scratch directory cannot be made").because(why)
-        }
+        Refused::Adapter(why) => Failure::user(Code::USAGE, "the subject cannot be judged")
+            .because(why)
+            .hint("how the command after `--` is called: docs/conformance.md, docs/conformance-adapter.md"),
+        Refused::Scratch(why) => Failure::user(Code::IO, "the scratch directory cannot be made")
+            .because(why)
+            .hint("TMPDIR says below which directory it is made"),
     }
 }
 
 /// The faulty runner is this program, so that nothing else has to be installed.
 fn prove(args: &ConformanceProveArgs, output: &mut Output) -> Result<Code, Failure> {
+    let is_known = |name: &str| zoo::FAULTS.iter().any(|fault| fault.name == name);
+    if let Some(name) = args.fault.iter().find(|name| !is_known(name)) {
+        return Err(Failure::user(Code::USAGE, format!("there is no mistake '{name}'"))
+            .hint("conformance/src/zoo/faults.rs names every one"));
+    }
     let all = all()?;
     let own = std::env::current_exe().map_err(|e| {
         Failure::user(Code::IO, "this program does not know where it is").because(e)
@@ -185,7 +186,12 @@ fn prove(args: &ConformanceProveArgs, output: &mut Output) -> Result<Code, Failu
         jobs: jobs(args.jobs),
         scratch: scratch(),
     };
-    let proof = prove::run(&all, &request).map_err(refused)?;
+    let proof = prove::run(&all, &request).map_err(|e| match e {
+        Refused::NothingSelected => Failure::user(Code::USAGE, "no mistake can be tried")
+            .because("what was named shows in system calls alone, and strace records none here")
+            .hint("install strace, or name another one"),
+        other => refused(other),
+    })?;
     match args.format {
         ReportFormat::Json => super::write_json(output, &prove::json(&proof))?,
         ReportFormat::Text => tell(output, &prove::text(&proof))?,
@@ -209,7 +215,7 @@ fn show(output: &mut Output, report: &Value, format: RunFormat) -> Result<(), Fa
         RunFormat::Html => report::html(report),
         RunFormat::Badge => return super::write_json(output, &report::badge(report)),
         RunFormat::Json => return super::write_json(output, report),
-        RunFormat::Text => report::kept_text(report),
+        RunFormat::Text => return tell(output, &report::text(report)),
     };
     Ok(output.writer().write_all(text.as_bytes())?)
 }
@@ -276,7 +282,9 @@ fn code(outcome: &Outcome) -> Code {
 fn gaps(path: &std::path::Path) -> Result<Vec<Gap>, Failure> {
     let shown = path.display();
     let wrong = |why: String| {
-        Failure::user(Code::USAGE, format!("{shown} does not declare a subject")).because(why)
+        Failure::user(Code::USAGE, format!("{shown} does not declare a subject"))
+            .because(why)
+            .hint("docs/conformance.md shows a declaration")
     };
     let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
     let doc: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;

@@ -143,7 +143,9 @@ fn what_fits_nothing_or_cannot_be_started_is_a_usage_error() {
         (&["list", "--clause", "nothing"], "no check is selected"),
         (&["run", "--role", "cook", "--", "true"], "no checks for the role"),
         (&["run", "--level", "L9", "--", "true"], "is no level"),
-        (&["run", "--", "/nowhere/program"], "the subject cannot be started"),
+        (&["run", "--", "/nowhere/program"], "/nowhere/program cannot be started"),
+        (&["prove", "--fault", "nothing"], "there is no mistake 'nothing'"),
+        (&["prove", "--fault", "odd-state", "--fault", "nothing"], "no mistake 'nothing'"),
         (&["run", "--subject", "/nowhere/file", "--", "true"], "does not declare a subject"),
     ] {
         let outcome = suite(args);

@@ -21,7 +21,7 @@ fn every_mistake_is_seen_by_a_check_of_its_clause_and_none_where_there_is_none()
     assert_eq!(proof["falseAlarms"], serde_json::json!([]));
     assert_eq!(outcome.code, 0, "{}", outcome.errors());
     let summary = |key: &str| proof["summary"][key].as_u64().expect("a number");
-    assert!(summary("mutants") >= 80, "{}", proof["summary"]);
+    assert!(summary("mutants") >= 280, "{}", proof["summary"]);
     // Every MUST clause that has a check has a mistake too; the others wait for their roles.
     let without = proof["withoutMutant"].as_array().expect("a list");
     let checks = ["runner", "reader", "observer"].map(|role| {
@@ -40,10 +40,4 @@ fn every_mistake_is_seen_by_a_check_of_its_clause_and_none_where_there_is_none()
             check["clause"]
         );
     }
-}
-
-#[test]
-fn a_mistake_that_nobody_knows_is_a_usage_error() {
-    let outcome = suite(&["prove", "--fault", "nothing"]);
-    assert_eq!(outcome.code, 2, "{}", outcome.errors());
 }

@@ -17,6 +17,12 @@ fn mixed() -> (tempfile::TempDir, String, Value) {
     checks[0]["verdict"] = "fail".into();
     checks[1]["verdict"] = "gap".into();
     checks[2]["verdict"] = "skipped".into();
+    report["smoke"] = "\u{1b}[31m<script>".into();
+    for number in
+        ["/tookMs", "/summary/mustClauses", "/scenarios/0/tookMs", "/scenarios/0/trace/0/atMs"]
+    {
+        *report.pointer_mut(number).expect("it is there") = "<script>".into();
+    }
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("report.json");
     fs::write(&path, report.to_string()).expect("room");
@@ -86,6 +92,9 @@ fn a_published_parser_takes_the_tap_report() {
 #[test]
 fn the_page_needs_nothing_from_elsewhere_and_shows_what_a_subject_said_as_text() {
     let (_dir, path, report) = mixed();
+    let mut other = report.clone();
+    other["levelReached"] = "<script>".into();
+    fs::write(&path, other.to_string()).expect("room");
     let page = shown(&path, "html");
     for foreign in ["http:", "https:", "src=", "@import", "url("] {
         assert!(!page.contains(foreign), "{foreign}");
@@ -115,6 +124,7 @@ fn a_kept_report_reads_as_the_first_one_and_a_difference_is_named() {
     let (dir, path, mut report) = mixed();
     let text = shown(&path, "text");
     assert!(text.contains("fail  RS-START-47  L1  fresh-complete/quiet"), "{text}");
+    assert!(!text.contains('\u{1b}'), "nothing that a terminal obeys: {text}");
     assert!(shown(&path, "badge").contains("\"message\":\"none\""));
     report["checks"][3]["verdict"] = "fail".into();
     let later = dir.path().join("later.json");
