@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::clauses;
 use crate::judge::{Judge, judge_of};
+use crate::subject::main_operation;
 
 /// How much an implementation has to do: `L1` runs end in order, `L2` runs are led, `L3` runs meet accidents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,9 +82,31 @@ pub struct Scenario {
     pub hammer: bool,
     /// What is judged.
     pub checks: Vec<Check>,
+    /// Mistakes that a subject may make here, for the proof of the suite.
+    pub mutants: Vec<Mutant>,
+}
+
+/// A mistake as data: what a subject with it does around a faultless one.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    /// Its name, of its scenario alone.
+    pub name: String,
+    /// The clause that it breaks.
+    pub clause: String,
+    /// What a subject with it does.
+    pub about: String,
+    /// What is done ([`crate::zoo::around`]).
+    pub(crate) how: Value,
+    /// At which operation.
+    pub(crate) operation: String,
 }
 
 impl Scenario {
+    /// Whether it calls operations, which only a subject that declares them can do.
+    pub(crate) fn is_called(&self) -> bool {
+        self.script.iter().any(|step| step.get("do").is_some_and(|word| word == "call"))
+    }
+
     /// Whose names the store has: `pi` or `dm`.
     pub(crate) fn family(&self) -> &str {
         self.store.get("family").and_then(Value::as_str).unwrap_or("pi")
@@ -91,7 +114,10 @@ impl Scenario {
 }
 
 /// The words that a script may say.
-const STEPS: [&str; 15] = [
+const STEPS: [&str; 18] = [
+    "call",
+    "process",
+    "end-process",
     "ask",
     "observe",
     "prepare",
@@ -111,7 +137,7 @@ const STEPS: [&str; 15] = [
 
 macro_rules! files {
     ($($role:literal: $($name:literal)*;)*) => {
-        [$($(($role, $name, include_str!(concat!("../checks/", $role, "/", $name, ".json"))),)*)*]
+        &[$($(($role, $name, include_str!(concat!("../checks/", $role, "/", $name, ".json"))),)*)*]
     };
 }
 
@@ -123,6 +149,33 @@ include!("../checks/list.in");
 /// What is wrong with which file.
 pub fn all() -> Result<Vec<Scenario>, String> {
     FILES.iter().map(|(role, name, text)| read(role, name, text)).collect()
+}
+
+/// Every scenario of a directory that is laid out as `checks` is.
+///
+/// # Errors
+/// What is wrong with which file.
+pub fn in_directory(top: &std::path::Path) -> Result<Vec<Scenario>, String> {
+    let wrong = |path: &std::path::Path, e: std::io::Error| format!("{}: {e}", path.display());
+    let entries = |path: &std::path::Path| -> Result<Vec<std::path::PathBuf>, String> {
+        let list = std::fs::read_dir(path).map_err(|e| wrong(path, e))?;
+        let mut list: Vec<_> = list.flatten().map(|entry| entry.path()).collect();
+        list.sort();
+        Ok(list)
+    };
+    let stem = |path: &std::path::Path| {
+        path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    let mut out = Vec::new();
+    for role in entries(top)?.iter().filter(|path| path.is_dir()) {
+        for path in entries(role)? {
+            if path.extension().is_some_and(|end| end == "json") {
+                let text = std::fs::read_to_string(&path).map_err(|e| wrong(&path, e))?;
+                out.push(read(&stem(role), &stem(&path), &text)?);
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// The scenario of a role that has a name.
@@ -146,8 +199,18 @@ fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
             return Err(wrong(format!("the script says `{word}`, which nobody knows")));
         }
     }
-    let needs = needs(&value);
+    let mut needs = needs(&value);
+    let called = script.iter().filter(|step| step.get("do").is_some_and(|word| word == "call"));
+    for step in called {
+        let need = format!("op:{}", text_of(step, "op").map_err(&wrong)?);
+        if !needs.contains(&need) {
+            needs.push(need);
+        }
+    }
     let checks: Result<Vec<_>, _> = list("checks").iter().map(|one| check(name, one)).collect();
+    let checks = checks.map_err(&wrong)?;
+    let mutants = list("mutants");
+    let mutants: Result<Vec<_>, _> = mutants.iter().map(|one| mutant(role, one, &checks)).collect();
     Ok(Scenario {
         id: name.to_owned(),
         role: role.to_owned(),
@@ -157,7 +220,8 @@ fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
         script,
         limit_ms: value.get("limitMs").and_then(Value::as_u64).unwrap_or(30_000),
         hammer: value.get("hammer").and_then(Value::as_bool).unwrap_or_default(),
-        checks: checks.map_err(wrong)?,
+        checks,
+        mutants: mutants.map_err(wrong)?,
     })
 }
 
@@ -169,6 +233,16 @@ fn needs(value: &Value) -> Vec<String> {
 fn text_of(value: &Value, key: &str) -> Result<String, String> {
     let text = value.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     text.map(str::to_owned).ok_or_else(|| format!("`{key}` is no text"))
+}
+
+fn mutant(role: &str, value: &Value, checks: &[Check]) -> Result<Mutant, String> {
+    let (name, clause) = (text_of(value, "name")?, text_of(value, "clause")?);
+    if !checks.iter().any(|check| check.clause == clause) {
+        return Err(format!("mutant {name}: no check of its scenario covers {clause}"));
+    }
+    let operation = value.get("op").and_then(Value::as_str).unwrap_or(main_operation(role));
+    let (about, operation) = (text_of(value, "about")?, operation.to_owned());
+    Ok(Mutant { name, clause, about, operation, how: value.clone() })
 }
 
 fn check(scenario: &str, value: &Value) -> Result<Check, String> {

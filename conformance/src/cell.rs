@@ -77,6 +77,16 @@ impl Cell {
         self.root.join(name)
     }
 
+    /// Puts a request where a subject can read it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn request(&self, request: &Value) -> io::Result<PathBuf> {
+        let path = self.base.join("put/request.json");
+        fs::write(&path, request.to_string())?;
+        Ok(path)
+    }
+
     /// Where the record of system calls lies.
     pub(crate) fn calls_path(&self) -> PathBuf {
         self.base.join("calls.txt")
@@ -264,14 +274,17 @@ pub(crate) fn bytes_of(what: &Value) -> Vec<u8> {
     }
 }
 
-/// Numbers that are known only when a scenario is played: `@suite`, the process of the suite, and `@now+<ms>`.
-fn numbers(value: &Value) -> Value {
+/// Numbers that are known only when a scenario is played: `@suite`, the process of the suite, `@now+<ms>`, and
+/// `@number <text>`.
+pub(crate) fn numbers(value: &Value) -> Value {
     match value {
         Value::String(text) if text == "@suite" => std::process::id().into(),
         Value::String(text) => {
-            match text.strip_prefix("@now+").and_then(|ms| ms.parse::<i64>().ok()) {
-                Some(ms) => (raw::now_ms() + ms).into(),
-                None => value.clone(),
+            let number = |prefix| text.strip_prefix(prefix).and_then(|n| n.parse::<i64>().ok());
+            match (number("@now+"), number("@number ")) {
+                (Some(ms), _) => (raw::now_ms() + ms).into(),
+                (_, Some(number)) => number.into(),
+                _ => value.clone(),
             }
         }
         Value::Array(items) => items.iter().map(numbers).collect(),
@@ -310,6 +323,9 @@ fn names(base: &Path, root: &Path, scenario: &Scenario, seed: &str) -> BTreeMap<
             ("lease", format!("session-leases/{}", raw::sha256(session_file.as_bytes()))),
             ("sessionFile", session_file),
             ("host", raw::host()),
+            ("bootId", raw::boot_id().unwrap_or_default()),
+            ("pidScope", raw::pid_scope().unwrap_or_default()),
+            ("suiteStart", raw::start_identity(std::process::id()).unwrap_or_default()),
             ("runId", id),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
@@ -377,8 +393,8 @@ fn documents(names: &BTreeMap<String, String>, store: &Value, is_revival: bool) 
         "chainStepCount": scripts.len(), "steps": steps, "pid": 0, "hostname": name("host"), "cwd": name("work"),
         "processTerminal": {"version": 1, "state": "pending", "runId": name("runId"), "runnerProcessInstanceId": name("instance")},
     });
-    if let Ok(scope) = fs::read_link("/proc/self/ns/pid") {
-        status["pidNamespaceScope"] = scope.to_string_lossy().into_owned().into();
+    if let Some(scope) = raw::pid_scope() {
+        status["pidNamespaceScope"] = scope.into();
     }
     if let Some(session) = config.get("sessionId") {
         status["sessionId"] = session.clone();

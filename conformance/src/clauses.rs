@@ -17,6 +17,8 @@ pub(crate) struct Clause {
     pub(crate) roles: Vec<&'static str>,
     /// Its first sentence.
     pub(crate) text: &'static str,
+    /// Why no suite can check it, if so.
+    pub(crate) waiver: Option<&'static str>,
 }
 
 impl Clause {
@@ -53,6 +55,7 @@ fn read(table: &'static str) -> Option<Clause> {
         level: text("level")?,
         roles: roles.split(',').map(|role| role.trim().trim_matches('"')).collect(),
         text: text("text").unwrap_or_default(),
+        waiver: text("waiver"),
     })
 }
 

@@ -107,6 +107,19 @@ pub enum Ended {
     Forced(String),
 }
 
+/// What came of one call of an operation.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// How it ended.
+    pub ended: Option<Ended>,
+    /// The JSON of its standard output, if it is some.
+    pub answer: Option<Value>,
+    /// What it said, cut.
+    pub stdout: String,
+    /// What it said, cut.
+    pub stderr: String,
+}
+
 /// Everything that was seen.
 #[derive(Debug, Default)]
 pub struct Evidence {
@@ -116,14 +129,10 @@ pub struct Evidence {
     pub is_ordered: bool,
     /// Pictures of the store, by name; `end` is the last one, `start` that before the subject.
     pub trees: BTreeMap<String, Tree>,
-    /// How the subject ended.
-    pub ended: Option<Ended>,
-    /// What it answered, where it was asked something: the JSON of its standard output.
-    pub answer: Option<Value>,
-    /// What it said, cut.
-    pub stdout: String,
-    /// What it said, cut.
-    pub stderr: String,
+    /// What came of the subject, or of its last call.
+    pub last: Said,
+    /// What came of the calls that have a name.
+    pub said_as: BTreeMap<String, Said>,
     /// Processes that were left when the subject had ended, as text.
     pub left: Vec<String>,
     /// Paths whose text was torn when the suite read them at full rate, with how often.
@@ -145,6 +154,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// What came of a call by its name, else of the last one.
+    pub fn said_by(&self, name: Option<&str>) -> Option<&Said> {
+        name.map_or(Some(&self.last), |name| self.said_as.get(name))
+    }
+
     /// Where a mark stands in the trace.
     pub fn mark(&self, name: &str) -> Option<usize> {
         self.trace.iter().position(|event| event.op == Op::Mark && event.path == name)

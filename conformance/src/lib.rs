@@ -22,6 +22,7 @@
 mod cell;
 mod clauses;
 mod evidence;
+mod helpers;
 mod judge;
 mod raw;
 mod recorder;

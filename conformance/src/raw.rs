@@ -115,6 +115,25 @@ pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// When a process began, in clock ticks since the start of the system.
+pub(crate) fn start_identity(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
+    Some(format!("linux:{ticks}"))
+}
+
+/// Which start of the system this is.
+pub(crate) fn boot_id() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}
+
+/// The namespace that process numbers of this process belong to.
+pub(crate) fn pid_scope() -> Option<String> {
+    let scope = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(scope.to_string_lossy().into_owned())
+}
+
 /// Milliseconds since the epoch.
 pub(crate) fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

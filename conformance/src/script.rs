@@ -5,19 +5,21 @@
 //! that it waits for in vain, and says at which; what it had not done is then not there for any check. Every wait is
 //! bounded by itself and by the scenario, so a subject that does nothing costs its limit and no more.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cases::Scenario;
-use crate::cell::{Cell, bytes_of};
+use crate::cell::{Cell, bytes_of, numbers};
 use crate::evidence::{Event, Evidence, Op, fill, fill_value};
+use crate::helpers::Helpers;
 use crate::recorder::{Recorder, read};
-use crate::subject::{Subject, Template, pause};
+use crate::subject::{Adapter, Subject, pause};
 
 /// How long a step of a script waits where it does not say so itself.
 const WAIT_MS: u64 = 25_000;
@@ -25,7 +27,7 @@ const WAIT_MS: u64 = 25_000;
 /// Plays a scenario. `base` is a directory of its own that need not be there.
 pub(crate) fn play(
     scenario: &Scenario,
-    subject: &Template,
+    subject: &Adapter,
     base: &Path,
     seed: &str,
     keep: bool,
@@ -46,10 +48,13 @@ pub(crate) fn play(
     let mut player = Player {
         cell,
         recorder,
-        template: subject,
+        subject,
+        role: &scenario.role,
         token,
         until,
         child: None,
+        past: Vec::new(),
+        helpers: Helpers::default(),
         hammer: None,
         seen: Evidence::default(),
     };
@@ -69,23 +74,39 @@ pub(crate) fn play(
 struct Player<'t> {
     cell: Cell,
     recorder: Recorder,
-    template: &'t Template,
+    subject: &'t Adapter,
+    role: &'t str,
     token: String,
     until: Instant,
-    child: Option<Subject>,
+    child: Option<(Option<String>, Subject)>,
+    /// Calls before the last one.
+    past: Vec<(Option<String>, Subject)>,
+    helpers: Helpers,
     hammer: Option<Hammer>,
     seen: Evidence,
 }
 
 impl Player<'_> {
     fn step(&mut self, step: &Value, scenario: &Scenario) -> Result<(), String> {
-        let step = fill_value(&self.cell.names, step);
+        let step = numbers(&fill_value(&self.cell.names, step));
         let text = |key: &str| step.get(key).and_then(Value::as_str);
         let path = text("path").unwrap_or_default().to_owned();
         let ms = step.get("ms").and_then(Value::as_u64);
         match text("do").unwrap_or_default() {
             "start" => self.start(&step, scenario),
             "ask" => return self.ask(ms),
+            "call" => return self.call(&step, ms),
+            "process" => {
+                let name = text("name").unwrap_or_default();
+                match self.helpers.start(name, text("script"), &mut self.cell.names) {
+                    Ok(()) => {}
+                    Err(e) => self.seen.broken = Some(format!("no process can be started: {e}")),
+                }
+            }
+            "end-process" => {
+                let reap = step.get("reap").and_then(Value::as_bool).unwrap_or(true);
+                self.helpers.end(text("name").unwrap_or_default(), reap);
+            }
             "prepare" => {
                 // No process has this number, so nobody is taken for the runner.
                 self.launched(2_147_480_000);
@@ -107,18 +128,20 @@ impl Player<'_> {
             }
             "await" => {
                 let what = step.get("where").cloned().unwrap_or(Value::Null);
-                return self.wait(ms, &path, |cell| holds(&cell.path(&path), &what));
+                let patient = step.get("patient").and_then(Value::as_bool).unwrap_or_default();
+                return self.wait(ms, &path, patient, |cell| holds(&cell.path(&path), &what));
             }
             "await-gone" => {
                 let gone = |cell: &Cell| fs::symlink_metadata(cell.path(&path)).is_err();
-                let waited = self.wait(ms, &format!("{path} to go"), gone);
+                let patient = step.get("patient").and_then(Value::as_bool).unwrap_or_default();
+                let waited = self.wait(ms, &format!("{path} to go"), patient, gone);
                 // A script that only wants the subject to be there goes on without.
                 let may_stay = step.get("maybe").and_then(Value::as_bool).unwrap_or_default();
                 return if may_stay { Ok(()) } else { waited };
             }
             "await-exit" => {
                 let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
-                let ended = self.child.as_mut().is_none_or(|child| child.wait(limit));
+                let ended = self.child.as_mut().is_none_or(|(_, child)| child.wait(limit));
                 if !ended {
                     return Err(format!(
                         "the end of the subject did not come within {} ms",
@@ -129,8 +152,11 @@ impl Player<'_> {
             }
             "hold" => {
                 let limit = Duration::from_millis(ms.unwrap_or(300)).min(self.rest());
-                if let Some(child) = &mut self.child {
-                    child.wait(limit);
+                match &mut self.child {
+                    // What the subject has left behind may go on.
+                    _ if step.get("patient").is_some() => std::thread::sleep(limit),
+                    Some((_, child)) => drop(child.wait(limit)),
+                    None => {}
                 }
             }
             "mark" => self.recorder.mark(text("name").unwrap_or_default()),
@@ -148,7 +174,7 @@ impl Player<'_> {
                 self.cell.names.insert(name, value);
             }
             "signal" => {
-                if let Some(child) = &mut self.child {
+                if let Some((_, child)) = &mut self.child {
                     child.signal(match text("name") {
                         Some("TERM") => rustix::process::Signal::TERM,
                         Some("USR2") => rustix::process::Signal::USR2,
@@ -182,7 +208,9 @@ impl Player<'_> {
         let family = scenario.family();
         let root = self.cell.root.to_string_lossy().into_owned();
         let env = [(format!("{}_SUBAGENTS_TEMP_ROOT", family.to_uppercase()), root)];
-        let mut command = self.template.for_config(&self.cell.config_path());
+        let command = self.subject.main.for_config(&self.cell.config_path());
+        let (mut command, made) = self.subject.called(command, "run", &self.cell.names);
+        let env = [env.as_slice(), made.as_slice()].concat();
         if let Some(umask) = word("umask") {
             let script = format!("umask {umask}; exec \"$@\"");
             command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
@@ -193,7 +221,7 @@ impl Player<'_> {
             let words = ["strace", "-f", "-y", "-qq", "-s", "4096", "-e", calls, "-o", &log, "--"];
             command.splice(0..0, words.map(str::to_owned));
         }
-        let child = match Subject::start(&command, &self.token, &env) {
+        let child = match Subject::start(&command, &self.token, &env, None) {
             Ok(child) => child,
             Err(e) => {
                 self.seen.broken = Some(e);
@@ -201,7 +229,7 @@ impl Player<'_> {
             }
         };
         let pid = child.pid();
-        self.child = Some(child);
+        self.child = Some((None, child));
         self.launched(pid);
         if scenario.hammer {
             self.hammer = Some(Hammer::start(&self.cell));
@@ -222,21 +250,65 @@ impl Player<'_> {
 
     /// Lets an observer start a runner, and waits until it has settled the end.
     fn observe(&mut self, runner: &str, ms: Option<u64>) -> Result<(), String> {
-        let command = self.template.for_runner(&self.cell.names, &["sh", "-c", runner]);
+        let command = self.subject.main.for_runner(&self.cell.names, &["sh", "-c", runner]);
+        let (command, made) = self.subject.called(command, "observe", &self.cell.names);
         // An observer may need a session of its own, which no leader of a group can make.
         let wrapped = ["sh", "-c", "\"$@\"; exit $?", "sh"].map(str::to_owned);
         let command = [wrapped.as_slice(), command.as_slice()].concat();
         let root = self.cell.root.to_string_lossy().into_owned();
         let env = [("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
         self.recorder.mark("start");
-        self.run_to_its_end(&command, &env, ms)
+        self.run_to_its_end(&command, &[env.as_slice(), made.as_slice()].concat(), ms)
     }
 
     /// Asks a reader about the store; its answer is what it says until it has ended.
     fn ask(&mut self, ms: Option<u64>) -> Result<(), String> {
-        let command = self.template.for_store(&self.cell.root, crate::raw::now_ms());
+        let command = self.subject.main.for_store(&self.cell.root, crate::raw::now_ms());
+        let (command, made) = self.subject.called(command, "inspect", &self.cell.names);
         self.recorder.mark("start");
-        self.run_to_its_end(&command, &[], ms)
+        self.run_to_its_end(&command, &made, ms)
+    }
+
+    /// Calls an operation with a request on its standard input; waits for its end, unless `wait` says no.
+    fn call(&mut self, step: &Value, ms: Option<u64>) -> Result<(), String> {
+        let text = |key: &str| step.get(key).and_then(Value::as_str);
+        let op = text("op").unwrap_or_default();
+        let Some(template) = self.subject.operation(self.role, op) else {
+            return Err(format!("the subject has no command for the operation `{op}`"));
+        };
+        let now = step.get("now").and_then(Value::as_i64).unwrap_or_else(crate::raw::now_ms);
+        let given = step.get("args").and_then(Value::as_object).cloned().unwrap_or_default();
+        let names = self.cell.names.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
+        let mut args: BTreeMap<String, Value> = names.collect();
+        args.extend(given.clone());
+        args.insert("now".into(), now.into());
+        let root = self.cell.root.to_string_lossy().into_owned();
+        let request = json!({"schema": "runstore.conformance.request/1", "op": op, "root": root, "now": now, "args": given});
+        let input = self.cell.request(&request).map_err(|e| format!("no request: {e}"))?;
+        let (command, made) = self.subject.called(template.for_call(&args), op, &self.cell.names);
+        let mut env = vec![("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
+        for (key, value) in step.get("env").and_then(Value::as_object).into_iter().flatten() {
+            env.push((key.clone(), value.as_str().unwrap_or_default().to_owned()));
+        }
+        env.extend(made);
+        self.past.extend(self.child.take());
+        self.recorder.mark("start");
+        let name = text("as").map(str::to_owned);
+        match Subject::start(&command, &self.token, &env, Some(&input)) {
+            Ok(child) => self.child = Some((name.clone(), child)),
+            Err(e) => {
+                self.seen.broken = Some(e);
+                return Ok(());
+            }
+        }
+        if step.get("wait") == Some(&Value::Bool(false)) {
+            return Ok(());
+        }
+        let ended = self.end_of_child(ms);
+        if let (Some(name), Some((_, child))) = (name, &mut self.child) {
+            self.seen.said_as.insert(name, child.said());
+        }
+        ended
     }
 
     fn run_to_its_end(
@@ -245,15 +317,19 @@ impl Player<'_> {
         env: &[(String, String)],
         ms: Option<u64>,
     ) -> Result<(), String> {
-        match Subject::start(command, &self.token, env) {
-            Ok(child) => self.child = Some(child),
+        match Subject::start(command, &self.token, env, None) {
+            Ok(child) => self.child = Some((None, child)),
             Err(e) => {
                 self.seen.broken = Some(e);
                 return Ok(());
             }
         }
+        self.end_of_child(ms)
+    }
+
+    fn end_of_child(&mut self, ms: Option<u64>) -> Result<(), String> {
         let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
-        let ended = self.child.as_mut().is_none_or(|child| child.wait(limit));
+        let ended = self.child.as_mut().is_none_or(|(_, child)| child.wait(limit));
         self.recorder.mark("exit");
         if ended { Ok(()) } else { Err(format!("no end came within {} ms", limit.as_millis())) }
     }
@@ -263,16 +339,17 @@ impl Player<'_> {
         &mut self,
         ms: Option<u64>,
         what: &str,
+        patient: bool,
         is_so: impl Fn(&Cell) -> bool,
     ) -> Result<(), String> {
         let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
         let until = Instant::now() + limit;
         loop {
-            let ended = self.child.as_mut().is_none_or(|child| child.ended().is_some());
+            let ended = self.child.as_mut().is_none_or(|(_, child)| child.ended().is_some());
             if is_so(&self.cell) {
                 return Ok(());
             }
-            if ended {
+            if ended && !patient {
                 return Err(format!("the subject ended without {what}"));
             }
             if Instant::now() >= until {
@@ -287,14 +364,21 @@ impl Player<'_> {
             (self.seen.whole, self.seen.torn) = hammer.finish();
         }
         let began = self.recorder.began();
-        if let Some(mut child) = self.child.take() {
+        let last = self.child.take().map(|(name, mut child)| {
             if child.ended().is_some() {
                 self.seen.left =
                     child.left().into_iter().map(|(pid, what)| format!("{pid} {what}")).collect();
             }
-            (self.seen.ended, self.seen.stdout, self.seen.stderr) = child.finish();
-            self.seen.answer = serde_json::from_str(&self.seen.stdout).ok();
+            (name, child.finish())
+        });
+        let past = self.past.drain(..).map(|(name, child)| (name, child.finish()));
+        let said = past.collect::<Vec<_>>();
+        self.seen.last = last.as_ref().map(|(_, said)| said.clone()).unwrap_or_default();
+        for (name, said) in said.into_iter().chain(last) {
+            let name = name.filter(|name| !self.seen.said_as.contains_key(name));
+            self.seen.said_as.extend(name.map(|name| (name, said)));
         }
+        drop(std::mem::take(&mut self.helpers));
         self.recorder.mark("over");
         let (mut trace, is_ordered) = self.recorder.finish();
         for event in &mut trace {
@@ -314,6 +398,10 @@ impl Player<'_> {
 /// The suite renames its files from a directory that nobody watches.
 fn is_of_suite(event: &Event, seen: &Evidence) -> bool {
     let said = event.path.starts_with("async-cfg-") || seen.said.contains(&event.path);
+    if event.is_dir && event.op == Op::Created {
+        let below = format!("{}/", event.path);
+        return seen.said.iter().any(|path| path.starts_with(&below));
+    }
     event.op == Op::Mark || (event.op == Op::Renamed && event.from.is_none() && said)
 }
 

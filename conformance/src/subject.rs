@@ -1,6 +1,6 @@
 //! The implementation under test as a process that may do anything.
 //!
-//! Theory of operation. A subject runs in a process group of its own with nothing on its standard input. What it says
+//! Theory of operation. A subject runs in a process group of its own; on its standard input is a request, or nothing. What it says
 //! is read by threads that keep the first bytes and count the rest, so a flood costs nothing but its own time; one
 //! above the bound ends it. Its environment carries a token that is new for each start.
 //! Every process that shows the token is its own or was started by it; those are ended, and no other one: a process
@@ -21,7 +21,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::evidence::Ended;
+use serde_json::Value;
+
+use crate::cell::numbers;
+use crate::evidence::{Ended, Said, fill_value};
 
 /// What is kept of each output.
 const KEEP_BYTES: usize = 4 << 20;
@@ -33,8 +36,110 @@ const TOKEN: &str = "RUNSTORE_CONFORMANCE_CELL";
 const ROUNDS: usize = 40;
 
 /// A command with a place for the configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Template(pub Vec<String>);
+
+/// How a subject is called: one command for the work of its role, and one for each further operation that it offers.
+#[derive(Clone, Debug, Default)]
+pub struct Adapter {
+    /// The command of the role.
+    pub main: Template,
+    /// The commands of operations, by name.
+    pub operations: BTreeMap<String, Template>,
+    /// A mistake that is made around the command, and the program that makes it ([`crate::zoo::around`]).
+    pub(crate) mistake: Option<Mistake>,
+}
+
+/// What [`crate::zoo::around`] does to a command.
+#[derive(Clone, Debug)]
+pub(crate) struct Mistake {
+    /// The words of the program that makes it, before the command.
+    pub(crate) program: Vec<String>,
+    /// What it does; names in it are filled when the command is called.
+    pub(crate) how: Value,
+    /// The operation at which it is made.
+    pub(crate) operation: String,
+}
+
+impl From<Template> for Adapter {
+    fn from(main: Template) -> Self {
+        Self { main, ..Self::default() }
+    }
+}
+
+impl Adapter {
+    /// Reads what is declared of a subject. `own` stands for `{self}`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn declared(doc: &Value, own: &str) -> Result<Self, String> {
+        let mut out = Self::default();
+        let operations = doc.get("operations").and_then(Value::as_object);
+        for (name, words) in operations.into_iter().flatten() {
+            let words = words.as_array().filter(|words| !words.is_empty());
+            let words = words.ok_or_else(|| format!("operation `{name}` is no list of words"))?;
+            let read = |word: &Value| word.as_str().map(|word| word.replace("{self}", own));
+            let words = words.iter().map(read).collect::<Option<Vec<_>>>();
+            let words =
+                words.ok_or_else(|| format!("operation `{name}` has a word that is none"))?;
+            out.operations.insert(name.clone(), Template(words));
+        }
+        Ok(out)
+    }
+
+    /// The same subject in a role: the declared operation stands for a command that was not given.
+    pub(crate) fn in_role(&self, role: &str) -> Self {
+        let mut out = self.clone();
+        if let (true, Some(main)) =
+            (out.main.0.is_empty(), self.operation(role, main_operation(role)))
+        {
+            out.main = main.clone();
+        }
+        out
+    }
+
+    /// What it can do in a role, as checks ask for it.
+    pub(crate) fn skills(&self, role: &str) -> Vec<String> {
+        let names = self.operations.keys().map(String::as_str);
+        let all = names.chain([main_operation(role)]);
+        all.map(|name| format!("op:{name}")).collect()
+    }
+
+    /// The command of an operation of a role.
+    pub(crate) fn operation(&self, role: &str, name: &str) -> Option<&Template> {
+        let main = (name == main_operation(role) && !self.main.0.is_empty()).then_some(&self.main);
+        main.or_else(|| self.operations.get(name))
+    }
+
+    /// A command as it is called for an operation, and the environment that it needs: as it is, or in the hands of
+    /// the program that makes a mistake.
+    pub(crate) fn called(
+        &self,
+        words: Vec<String>,
+        operation: &str,
+        names: &BTreeMap<String, String>,
+    ) -> (Vec<String>, Vec<(String, String)>) {
+        match self.mistake.as_ref().filter(|mistake| mistake.operation == operation) {
+            None => (words, Vec::new()),
+            Some(mistake) => {
+                let how = numbers(&fill_value(names, &mistake.how)).to_string();
+                let words = [mistake.program.as_slice(), words.as_slice()].concat();
+                (words, vec![(crate::zoo::MISTAKE.to_owned(), how)])
+            }
+        }
+    }
+}
+
+/// The operation that the command of a role is.
+pub fn main_operation(role: &str) -> &'static str {
+    match role {
+        "reader" => "inspect",
+        "observer" => "observe",
+        "launcher" => "launch",
+        "repairer" => "recover",
+        _ => "run",
+    }
+}
 
 impl Template {
     /// The command for one configuration: `{config}` is replaced, else the path is appended.
@@ -64,14 +169,33 @@ impl Template {
         self.0.iter().map(fill).chain(runner.iter().map(|word| (*word).to_owned())).collect()
     }
 
+    /// The command for one call of an operation: each `{name}` is replaced by the argument or name of the scenario. A
+    /// word that is nothing but the name of a list becomes the words of the list.
+    pub(crate) fn for_call(&self, args: &BTreeMap<String, Value>) -> Vec<String> {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let mut out = Vec::new();
+        for word in &self.0 {
+            let name = word.strip_prefix('{').and_then(|word| word.strip_suffix('}'));
+            match name.and_then(|name| args.get(name)) {
+                Some(Value::Array(items)) => out.extend(items.iter().map(text)),
+                // What the call does not say is left out.
+                None if name.is_some() => {}
+                _ => out.push(args.iter().fold(word.clone(), |word, (name, value)| {
+                    word.replace(&format!("{{{name}}}"), &text(value))
+                })),
+            }
+        }
+        out
+    }
+
     /// The command for one question about a store: `{root}` and `{now}` are replaced, and without `{root}` the path is
     /// appended.
     pub(crate) fn for_store(&self, root: &Path, now_ms: i64) -> Vec<String> {
-        let (path, now) = (root.to_string_lossy(), now_ms.to_string());
-        let fill = |arg: &String| arg.replace("{root}", &path).replace("{now}", &now);
-        let mut out: Vec<String> = self.0.iter().map(fill).collect();
+        let path: Value = root.to_string_lossy().into();
+        let args = BTreeMap::from([("root".into(), path), ("now".into(), now_ms.into())]);
+        let mut out = self.for_call(&args);
         if !self.0.iter().any(|arg| arg.contains("{root}")) {
-            out.push(path.into_owned());
+            out.push(root.to_string_lossy().into_owned());
         }
         out
     }
@@ -121,7 +245,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     /// Starts a command in the directory of the suite, so that relative paths in it mean what its caller means. `env`
-    /// is set beside the token.
+    /// is set beside the token; `input` is a file for its standard input.
     ///
     /// # Errors
     /// What the system says, as text.
@@ -129,15 +253,20 @@ impl Subject {
         command: &[String],
         token: &str,
         env: &[(String, String)],
+        input: Option<&Path>,
     ) -> Result<Self, String> {
         let (program, args) = command.split_first().ok_or("the command is empty")?;
+        let stdin = match input {
+            None => Stdio::null(),
+            Some(path) => fs::File::open(path).map_err(|e| format!("its input: {e}"))?.into(),
+        };
         let mut child = Command::new(program)
             .args(args)
             .envs(env.iter().map(|(key, value)| (key, value)))
             .env_remove("PI_SUBAGENT_PARENT_SESSION")
             .env_remove("DM_SUBAGENT_PARENT_SESSION")
             .env(TOKEN, token)
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -218,8 +347,8 @@ impl Subject {
         found
     }
 
-    /// Ends what shows the token, and says what it said.
-    pub(crate) fn finish(mut self) -> (Option<Ended>, String, String) {
+    /// Ends it and what else shows the token, and says what it said.
+    pub(crate) fn finish(mut self) -> Said {
         self.end("its time was over");
         for _ in 0..ROUNDS {
             let left = self.left();
@@ -231,14 +360,21 @@ impl Subject {
             }
             pause();
         }
-        // A process that was not found may hold the pipe; it is not waited for.
+        self.said()
+    }
+
+    /// What it said and how it ended, if it has. What it started goes on.
+    pub(crate) fn said(&mut self) -> Said {
+        // Another process may hold the pipe; it is not waited for.
         let until = Instant::now() + Duration::from_secs(2);
         let drains = || [&self.out, &self.err].into_iter().flatten();
         while drains().any(|drain| !drain.thread.is_finished()) && Instant::now() < until {
             pause();
         }
         let text = |drain: &Option<Drain>| drain.as_ref().map(Drain::text).unwrap_or_default();
-        (self.ended.clone(), text(&self.out), text(&self.err))
+        let (stdout, stderr) = (text(&self.out), text(&self.err));
+        let answer = serde_json::from_str(&stdout).ok();
+        Said { ended: self.ended().cloned(), answer, stdout, stderr }
     }
 }
 
@@ -288,7 +424,7 @@ mod tests {
     fn sh(script: &str) -> Subject {
         let token = crate::raw::sha256(script.as_bytes());
         let command = ["sh", "-c", script].map(str::to_owned);
-        Subject::start(&command, &token, &[]).expect("a shell")
+        Subject::start(&command, &token, &[], None).expect("a shell")
     }
 
     #[test]
@@ -322,8 +458,8 @@ mod tests {
     fn a_subject_that_floods_and_hangs_is_ended() {
         let mut subject = sh("trap '' TERM; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
         assert!(!subject.wait(Duration::from_millis(50)), "it goes on");
-        let (ended, out, _) = subject.finish();
-        assert_eq!(ended, Some(Ended::Forced("its time was over".into())));
-        assert!(out.len() <= KEEP_BYTES && out.starts_with("xxx"));
+        let said = subject.finish();
+        assert_eq!(said.ended, Some(Ended::Forced("its time was over".into())));
+        assert!(said.stdout.len() <= KEEP_BYTES && said.stdout.starts_with("xxx"));
     }
 }

@@ -17,7 +17,7 @@ use crate::cases::{self, Check, Grade, Scenario};
 use crate::evidence::{Evidence, Op};
 use crate::judge::{Found, judge};
 use crate::script::play;
-use crate::subject::Template;
+use crate::subject::Adapter;
 
 /// The scenario of a role that is played first.
 fn smoke_of(role: &str) -> &'static str {
@@ -184,6 +184,8 @@ pub enum Refused {
     NothingSelected,
     /// The subject cannot be started.
     Adapter(String),
+    /// There is no command for this role.
+    NoCommand(String),
     /// The scratch directory cannot be made.
     Scratch(String),
 }
@@ -214,13 +216,17 @@ pub fn select(all: &[Scenario], wanted: &Wanted) -> Vec<Scenario> {
 pub fn run(
     all: &[Scenario],
     wanted: &Wanted,
-    subject: &Template,
+    subject: &Adapter,
     told: &(dyn Fn(&str, u64) + Sync),
 ) -> Result<Outcome, Refused> {
     let began = std::time::Instant::now();
     let selected = select(all, wanted);
     if selected.is_empty() {
         return Err(Refused::NothingSelected);
+    }
+    let subject = &subject.in_role(&wanted.role);
+    if subject.main.0.is_empty() {
+        return Err(Refused::NoCommand(wanted.role.clone()));
     }
     let scratch = Scratch::make(&wanted.scratch, wanted.keep)?;
     let smoke_id = smoke_of(&wanted.role);
@@ -232,7 +238,8 @@ pub fn run(
         &format!("{}:smoke", wanted.seed),
         wanted.keep,
     );
-    let (smoke, skills) = smoke(&first, &wanted.role)?;
+    let (smoke, mut skills) = smoke(&first, &wanted.role)?;
+    skills.extend(subject.skills(&wanted.role));
     let asked = |scenario: &Scenario| scenario.needs.iter().all(|need| skills.contains(need));
     let mut played = BTreeMap::new();
     for round in 0..wanted.repeat.max(1) {
@@ -261,7 +268,7 @@ pub fn run(
     Ok(Outcome {
         role: wanted.role.clone(),
         level: wanted.level,
-        command: subject.0.clone(),
+        command: subject.main.0.clone(),
         seed: wanted.seed.clone(),
         smoke,
         judged,
@@ -306,14 +313,26 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
         return Err(Refused::Adapter(why.clone()));
     }
     if role == "reader" {
-        let runs = seen.answer.as_ref().and_then(|answer| answer.get("runs"));
+        let runs = seen.last.answer.as_ref().and_then(|answer| answer.get("runs"));
         if !runs.is_some_and(serde_json::Value::is_array) {
-            let said = crate::raw::brief(&format!("{}{}", seen.stdout, seen.stderr), 200);
+            let said = crate::raw::brief(&format!("{}{}", seen.last.stdout, seen.last.stderr), 200);
             return Err(Refused::Adapter(format!(
                 "it gave no JSON object with `runs`, but `{said}`"
             )));
         }
-        return Ok(("the subject answered in JSON".into(), Vec::new()));
+        let first = runs.and_then(|runs| runs.get(0)).and_then(serde_json::Value::as_object);
+        let all = seen.last.answer.as_ref().and_then(serde_json::Value::as_object);
+        let members = first.into_iter().chain(all).flat_map(|members| members.keys());
+        let skills = members.map(|name| format!("answer:{name}")).collect();
+        return Ok(("the subject answered in JSON".into(), skills));
+    }
+    if role == "launcher" || role == "repairer" {
+        let is_json = seen.last.answer.is_some();
+        if !is_json {
+            let said = crate::raw::brief(&format!("{}{}", seen.last.stdout, seen.last.stderr), 200);
+            return Err(Refused::Adapter(format!("it gave no JSON, but `{said}`")));
+        }
+        return Ok(("the subject answered in JSON".into(), strace_skill()));
     }
     if role == "observer" {
         let wrote = |event: &crate::evidence::Event| {
@@ -326,12 +345,9 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
         };
         return Ok((told.into(), Vec::new()));
     }
-    let mut skills = Vec::new();
+    let mut skills = strace_skill();
     if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {
         skills.push("commands".to_owned());
-    }
-    if can_record_calls() {
-        skills.push("strace".to_owned());
     }
     let touched = seen.trace.iter().any(|event| {
         !event.by_suite
@@ -351,6 +367,10 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
     Ok((told.to_owned(), skills))
 }
 
+fn strace_skill() -> Vec<String> {
+    can_record_calls().then(|| "strace".to_owned()).into_iter().collect()
+}
+
 /// Whether there is a program that records system calls, and the system lets it.
 pub(crate) fn can_record_calls() -> bool {
     let null = std::process::Stdio::null;
@@ -362,7 +382,7 @@ pub(crate) fn can_record_calls() -> bool {
 
 fn side_by_side(
     cases: &[&Scenario],
-    subject: &Template,
+    subject: &Adapter,
     scratch: &Scratch,
     wanted: &Wanted,
     round: u32,

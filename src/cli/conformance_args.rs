@@ -91,6 +91,9 @@ pub(crate) struct SelectArgs {
     /// Only this scenario. May be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Vec<String>,
+    /// Scenarios of this directory, laid out as conformance/checks, instead of those that are built in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) checks: Option<PathBuf>,
 }
 
 /// `runstore conformance list`.
@@ -131,9 +134,15 @@ pub(crate) struct ConformanceProveArgs {
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
-    /// Only this mistake. May be given several times.
+    /// Only this mistake, or those of this scenario. May be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) fault: Vec<String>,
+    /// Only mistakes of this role.
+    #[arg(long)]
+    pub(crate) role: Option<String>,
+    /// Scenarios of this directory, laid out as conformance/checks, instead of those that are built in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) checks: Option<PathBuf>,
     /// How many scenarios are played at once.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
@@ -145,16 +154,16 @@ pub(crate) struct ConformanceZooArgs {
     /// The mistake; none if it is empty.
     #[arg(long, default_value = "")]
     pub(crate) fault: String,
-    /// What it is: a runner, a reader, or an observer.
+    /// What it is: a runner, a reader, an observer, or `around` another command.
     #[arg(long, default_value = "runner")]
     pub(crate) role: String,
     /// The runner configuration, or the store.
-    pub(crate) path: PathBuf,
+    pub(crate) path: Option<PathBuf>,
     /// Of an observer: the run directory.
     pub(crate) run_dir: Option<PathBuf>,
     /// Of an observer: the instance of the runner.
     pub(crate) instance: Option<String>,
-    /// Of an observer: the runner.
+    /// Of an observer: the runner. The command that something is done around.
     #[arg(last = true)]
     pub(crate) runner: Vec<String>,
 }
@@ -176,13 +185,15 @@ pub(crate) struct ConformanceRunArgs {
     /// How many scenarios are played at once.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
-    /// What is known of the subject: gaps with reason and expiry, as JSON (docs/conformance.md).
+    /// What is declared of the subject, as JSON: commands of operations, gaps with reason and expiry
+    /// (docs/conformance.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) subject: Option<PathBuf>,
     /// Leave the stores of the scenarios where they are, and say where.
     #[arg(long)]
     pub(crate) keep: bool,
     /// The command of the subject; `{config}` is replaced by the path of the configuration, else it is appended.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// What --subject declares for the role stands for one that is not given.
+    #[arg(last = true, required_unless_present = "subject", value_name = "CMD")]
     pub(crate) command: Vec<String>,
 }

@@ -2,22 +2,28 @@
 
 use serde_json::Value;
 
-use super::{Found, not_reached, text, texts};
+use super::{Found, not_reached, said, text, texts};
 use crate::evidence::{Ended, Entry, Evidence, Tree};
 use crate::raw;
 
-/// How the subject ended: `code` is `zero`, `non-zero` or `any`.
+/// How the subject, or the call that `of` names, ended: `code` is `zero`, `non-zero`, `any`, or a number.
 pub(super) fn exits(seen: &Evidence, args: &Value) -> Found {
     let wanted = text(args, "code").unwrap_or("zero");
-    let ended = match &seen.ended {
+    let number = args.get("code").and_then(Value::as_i64);
+    let said = match said(seen, args) {
+        Ok(said) => said,
+        Err(found) => return found,
+    };
+    let ended = match &said.ended {
         None => return Found::Unsure("it was never started".into()),
         Some(ended) => ended,
     };
     let (good, told) = match ended {
         Ended::Exit(code) => {
-            let good = match wanted {
-                "zero" => *code == 0,
-                "non-zero" => *code != 0,
+            let good = match (number, wanted) {
+                (Some(number), _) => i64::from(*code) == number,
+                (None, "zero") => *code == 0,
+                (None, "non-zero") => *code != 0,
                 _ => true,
             };
             (good, format!("it exited with {code}"))
@@ -176,7 +182,7 @@ pub(super) fn gone(seen: &Evidence, _args: &Value) -> Found {
     if !cfg!(target_os = "linux") {
         return Found::Unsure("processes can be looked for on Linux only".into());
     }
-    match (&seen.ended, seen.left.as_slice()) {
+    match (&seen.last.ended, seen.left.as_slice()) {
         (None | Some(Ended::Forced(_)), _) => Found::Unsure("it did not end by itself".into()),
         (_, []) => Found::Good("nothing was left".into()),
         (_, left) => Found::Bad(format!("{} was left", raw::brief(&left.join("; "), 200))),
@@ -185,7 +191,10 @@ pub(super) fn gone(seen: &Evidence, _args: &Value) -> Found {
 
 /// What the subject said: it `has` some text, or `lacks` it.
 pub(super) fn says(seen: &Evidence, args: &Value) -> Found {
-    let said = format!("{}{}", seen.stderr, seen.stdout);
+    let said = match said(seen, args) {
+        Ok(said) => format!("{}{}", said.stderr, said.stdout),
+        Err(found) => return found,
+    };
     if let Some(secret) = text(args, "lacks").filter(|secret| said.contains(secret)) {
         return Found::Bad(format!("it said `{secret}`"));
     }

@@ -14,7 +14,8 @@ mod value;
 use serde_json::Value;
 
 use crate::cases::Check;
-use crate::evidence::{Evidence, fill_value};
+use crate::cell::numbers;
+use crate::evidence::{Evidence, Said, fill_value};
 
 /// What a judge found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub(crate) fn judge_of(name: &str) -> Option<Judge> {
 pub(crate) fn judge(seen: &Evidence, check: &Check) -> Found {
     match &seen.broken {
         Some(why) => Found::Unsure(why.clone()),
-        None => (check.judge)(seen, &fill_value(&seen.names, &check.args)),
+        None => (check.judge)(seen, &numbers(&fill_value(&seen.names, &check.args))),
     }
 }
 
@@ -84,6 +85,12 @@ fn texts<'a>(args: &'a Value, key: &str) -> Vec<&'a str> {
         Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     }
+}
+
+/// What came of the call that a check names with `of`, else of the last one.
+fn said<'e>(seen: &'e Evidence, args: &Value) -> Result<&'e Said, Found> {
+    let of = text(args, "of");
+    seen.said_by(of).ok_or_else(|| not_reached(seen, of.unwrap_or("exit")))
 }
 
 /// Why a moment is not there.

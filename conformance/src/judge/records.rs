@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Found, not_reached, text, texts, value};
+use super::{Found, not_reached, said, text, texts, value};
 use crate::evidence::Evidence;
 use crate::raw;
 
@@ -323,13 +323,24 @@ pub(super) fn index(seen: &Evidence, args: &Value) -> Found {
     }
 }
 
-/// What a reader answered about one run (`run`): members (`want`), how many reports it gets (`count`), or that it gets
-/// none (`absent`).
+/// What was answered (`of` a call, else of the last one), about one run (`run`) or as a whole: members (`want`), how
+/// many reports a run gets (`count`), or that it gets none (`absent`).
 pub(super) fn answer(seen: &Evidence, args: &Value) -> Found {
-    let Some(answer) = &seen.answer else {
-        return Found::Bad(format!("the answer was no JSON: `{}`", raw::brief(&seen.stdout, 80)));
+    let said = match said(seen, args) {
+        Ok(said) => said,
+        Err(found) => return found,
     };
-    let run = text(args, "run").unwrap_or_default();
+    let Some(answer) = &said.answer else {
+        return Found::Bad(format!("the answer was no JSON: `{}`", raw::brief(&said.stdout, 80)));
+    };
+    let nothing = Value::Null;
+    let want = args.get("want").unwrap_or(&nothing);
+    let Some(run) = text(args, "run") else {
+        return match value::hold(answer, want) {
+            Ok(()) => Found::Good("the answer says so".into()),
+            Err(why) => Found::Bad(format!("in the answer {why}")),
+        };
+    };
     let runs = answer.get("runs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let is_it = |report: &&Value| report.get("runId").and_then(Value::as_str) == Some(run);
     let reports: Vec<_> = runs.iter().filter(is_it).collect();
@@ -346,8 +357,7 @@ pub(super) fn answer(seen: &Evidence, args: &Value) -> Found {
     let Some(report) = reports.first() else {
         return Found::Bad(format!("there is no report of {run}"));
     };
-    let nothing = Value::Null;
-    match value::hold(report, args.get("want").unwrap_or(&nothing)) {
+    match value::hold(report, want) {
         Ok(()) => Found::Good(format!("the report of {run} says so")),
         Err(why) => Found::Bad(format!("in the report of {run} {why}")),
     }

@@ -3,6 +3,8 @@
 //! Theory of operation. The trace is walked; see [`super`]. Where a text was read later than the event that announced
 //! it, its inode tells the last event that it can belong to, and an order that this leaves open is *unsure*.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Found, not_reached, text, texts, value};
@@ -231,19 +233,25 @@ pub(super) fn outside(seen: &Evidence, args: &Value) -> Found {
     }
 }
 
-/// Nothing in the store was changed: no event, and the same picture before and after.
-pub(super) fn untouched(seen: &Evidence, _args: &Value) -> Found {
-    let (Some(before), Some(after)) = (seen.trees.get("start"), seen.trees.get("end")) else {
-        return not_reached(seen, "end");
-    };
+/// Nothing that fits `path` (everything, if there is none) and not `but` was changed: no event, and the same in picture
+/// `before` (`start`) and picture `at` (`end`).
+pub(super) fn untouched(seen: &Evidence, args: &Value) -> Found {
+    let name = |key: &str, other| text(args, key).unwrap_or(other).to_owned();
+    let (before, at) = (name("before", "start"), name("at", "end"));
+    let Some(first) = seen.trees.get(&before) else { return not_reached(seen, &before) };
+    let Some(last) = seen.trees.get(&at) else { return not_reached(seen, &at) };
+    let (paths, but) = (texts(args, "path"), texts(args, "but"));
+    let is_in = |list: &[&str], path: &str| list.iter().any(|pattern| raw::matches(pattern, path));
+    let is_asked = |path: &str| (paths.is_empty() || is_in(&paths, path)) && !is_in(&but, path);
     let is_change = |event: &&Event| !matches!(event.op, Op::Mark | Op::Found) && !event.by_suite;
-    if let Some(event) = seen.trace.iter().find(is_change) {
+    let mut events = seen.trace.iter().filter(is_change);
+    if let Some(event) = events.find(|event| is_asked(&event.path)) {
         return Found::Bad(format!("{} was {}", event.path, event.op.word()));
     }
-    if before == after {
-        Found::Good("nothing was changed".into())
-    } else {
-        Found::Bad("the store is not what it was".into())
+    let names: BTreeSet<&String> = first.keys().chain(last.keys()).collect();
+    match names.into_iter().find(|path| is_asked(path) && first.get(*path) != last.get(*path)) {
+        None => Found::Good("nothing was changed".into()),
+        Some(path) => Found::Bad(format!("{path} is not what it was")),
     }
 }
 

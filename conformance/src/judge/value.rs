@@ -3,7 +3,8 @@
 //! Theory of operation. A plain value is compared. An object with one of these keys is a question: `is` (a kind of
 //! value, `absent`, or `nonempty`), `oneOf`, `not`, `atLeast` (a number, or the pointer to one), `each` (of every
 //! element: pointers to what is expected), `length`, `same` (the value at a pointer), `keys` (no other members than
-//! these), `shorter` (a text of fewer characters).
+//! these), `shorter` (a text of fewer characters), `has` and `lacks` (a list with and without an element that holds a
+//! map of pointers), `contains` (a text that stands in it, or an element of it).
 
 use serde_json::Value;
 
@@ -82,6 +83,23 @@ fn one(doc: &Value, pointer: &str, want: &Value) -> Result<(), String> {
                 fail(format!("a text of fewer than {most} characters"))
             }
         }
+        "has" | "lacks" => {
+            let items = found.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let hit = items.iter().any(|item| hold(item, answer).is_ok());
+            if hit == (question == "has") {
+                Ok(())
+            } else {
+                fail(format!("a list that {question} {answer}"))
+            }
+        }
+        "contains" => {
+            let hit = match found {
+                Some(Value::String(text)) => text.contains(word),
+                Some(Value::Array(items)) => items.iter().any(|item| equal(item, answer)),
+                _ => false,
+            };
+            if hit { Ok(()) } else { fail(format!("something with {answer} in it")) }
+        }
         _ => Err(format!("the check asks `{question}`, which nobody knows")),
     }
 }
@@ -89,7 +107,10 @@ fn one(doc: &Value, pointer: &str, want: &Value) -> Result<(), String> {
 fn question(want: &Value) -> Option<(&str, &Value)> {
     let members = want.as_object().filter(|members| members.len() == 1)?;
     let (key, answer) = members.iter().next()?;
-    let known = ["is", "oneOf", "not", "atLeast", "each", "length", "same", "keys", "shorter"];
+    let known = [
+        "is", "oneOf", "not", "atLeast", "each", "length", "same", "keys", "shorter", "has",
+        "lacks", "contains",
+    ];
     known.contains(&key.as_str()).then_some((key, answer))
 }
 
@@ -145,6 +166,12 @@ mod tests {
             (json!({"": {"keys": ["a", "t"]}}), false),
             (json!({"/t": {"shorter": 2}}), true),
             (json!({"/t": {"shorter": 1}}), false),
+            (json!({"/l": {"has": {"/b": false}}}), true),
+            (json!({"/l": {"has": {"/b": 1}}}), false),
+            (json!({"/l": {"lacks": {"/b": 1}}, "/q": {"lacks": {"/b": 1}}}), true),
+            (json!({"/l": {"lacks": {"/b": true}}}), false),
+            (json!({"/t": {"contains": "x"}, "/l": {"contains": {"b": true}}}), true),
+            (json!({"/q": {"contains": "x"}}), false),
         ] {
             assert_eq!(hold(&doc, &want).is_ok(), good, "{want}: {:?}", hold(&doc, &want));
         }

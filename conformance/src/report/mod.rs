@@ -99,8 +99,8 @@ pub fn json(outcome: &Outcome, scenarios: &[Scenario]) -> Value {
             let trace: Vec<_> = played.seen.trace.iter().take(TRACE).map(event).collect();
             json!({
                 "id": played.id, "about": played.about, "tookMs": played.seen.took_ms, "limitMs": played.limit_ms,
-                "ended": ended(played.seen.ended.as_ref()), "missed": played.seen.missed,
-                "stderr": raw::brief(&played.seen.stderr, 4000), "trace": trace,
+                "ended": ended(played.seen.last.ended.as_ref()), "missed": played.seen.missed,
+                "stderr": raw::brief(&played.seen.last.stderr, 4000), "trace": trace,
                 "traceIsWhole": played.seen.trace.len() <= TRACE,
             })
         })

@@ -22,17 +22,6 @@ pub(super) struct Lease {
     pub(super) owner: Value,
 }
 
-pub(super) fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
-/// When a process began, in clock ticks since the start of the system.
-pub(super) fn start_identity(pid: u32) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
-    Some(format!("linux:{ticks}"))
-}
-
 fn is_gone(pid: Option<i64>) -> bool {
     let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| {
@@ -61,7 +50,7 @@ impl Zoo {
             "version": 1, "token": token, "canonicalSessionFile": real.to_string_lossy(), "runId": self.id,
             "sourceRunId": source, "pid": std::process::id(), "hostname": raw::host(), "writerState": "none",
             "acquiredAt": "2026-01-01T00:00:00.000Z", "acquiredAtMs": now, "updatedAtMs": now,
-            "processStartIdentity": start_identity(std::process::id()), "bootId": boot_id(),
+            "processStartIdentity": raw::start_identity(std::process::id()), "bootId": raw::boot_id(),
         });
         if self.is("lease-thin-owner") {
             drop(owner.as_object_mut().map(|members| members.remove("acquiredAtMs")));

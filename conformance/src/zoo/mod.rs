@@ -8,6 +8,7 @@
 //! Ordered steps: configuration (`start`), lease (`lease`), conversation (`start`), work (`work`), end (`end`). All
 //! files are written by `disk`. The others are `reader` and `observer`. What a crash leaves is what a crash of any runner leaves.
 
+mod around;
 mod disk;
 mod end;
 mod faults;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+pub(crate) use around::MISTAKE;
+pub use around::around;
 pub use faults::{FAULTS, Fault};
 pub use observer::observe;
 pub use reader::read;
@@ -125,7 +128,7 @@ impl Zoo {
             "mode": self.config.get("resultMode").cloned().unwrap_or_else(|| "single".into()),
             "state": state, "startedAt": self.began_ms, "lastUpdate": raw::now_ms(), "steps": self.steps,
             "cwd": self.text("cwd"), "pid": std::process::id(), "hostname": raw::host(),
-            "processStartIdentity": lease::start_identity(std::process::id()), "bootId": lease::boot_id(),
+            "processStartIdentity": raw::start_identity(std::process::id()), "bootId": raw::boot_id(),
             "processTerminal": {"version": 1, "state": "pending", "runId": self.id, "runnerProcessInstanceId": self.instance},
         });
         if let Some(session) = &self.session {

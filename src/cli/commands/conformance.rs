@@ -5,24 +5,28 @@
 //! was selected, or the subject cannot be started; 5: nothing failed and something could not be determined.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 
 use conformance::cases::{self, Grade, Scenario};
-use conformance::subject::Template;
+use conformance::subject::{Adapter, Template};
 use conformance::suite::{self, Gap, Outcome, Refused, Verdict, Wanted};
 use conformance::{prove, report, zoo};
 use serde_json::{Value, json};
 
 use crate::cli::conformance_args::{
     ConformanceArgs, ConformanceDiffArgs, ConformanceListArgs, ConformanceProveArgs,
-    ConformanceReportArgs, ConformanceRunArgs, ConformanceVerb, ReportFormat, RunFormat,
-    SelectArgs,
+    ConformanceReportArgs, ConformanceRunArgs, ConformanceVerb, ConformanceZooArgs, ReportFormat,
+    RunFormat, SelectArgs,
 };
 use crate::cli::exit_code::Code;
 use crate::cli::output::{Failure, Output};
 use crate::cli::render;
 
 /// Roles that have checks.
-const ROLES: [&str; 3] = ["runner", "reader", "observer"];
+const ROLES: [&str; 5] = ["runner", "reader", "observer", "launcher", "repairer"];
+
+/// How this program itself is called as a subject.
+const REFERENCE: &str = include_str!("../../../conformance/subjects/runstore.json");
 
 /// Answers.
 pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, Failure> {
@@ -32,22 +36,46 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
         ConformanceVerb::Prove(args) => prove(args, output),
         ConformanceVerb::Report(args) => show_kept(args, output),
         ConformanceVerb::Diff(args) => diff(args, output),
-        ConformanceVerb::Zoo(args) if args.role == "reader" => {
-            super::write_json(output, &zoo::read(&args.fault, &args.path))?;
-            Ok(Code::FINE)
-        }
-        ConformanceVerb::Zoo(args) if args.role == "observer" => {
-            let (dir, instance) = (args.run_dir.clone(), args.instance.clone());
-            let (dir, instance) = (dir.unwrap_or_default(), instance.unwrap_or_default());
-            let code = zoo::observe(&args.fault, &args.path, &dir, &instance, &args.runner);
-            Ok(Code::of_runner(code))
-        }
-        ConformanceVerb::Zoo(args) => Ok(Code::of_runner(zoo::run(&args.fault, &args.path))),
+        ConformanceVerb::Zoo(args) => faulty(args, output),
     }
 }
 
-fn all() -> Result<Vec<Scenario>, Failure> {
-    cases::all().map_err(|e| Failure::user(Code::INTERNAL, "a built-in case is wrong").because(e))
+/// An implementation with a mistake, as it is called by [`prove`].
+fn faulty(args: &ConformanceZooArgs, output: &mut Output) -> Result<Code, Failure> {
+    let path = args.path.clone().unwrap_or_default();
+    let code = match args.role.as_str() {
+        "reader" => {
+            super::write_json(output, &zoo::read(&args.fault, &path))?;
+            return Ok(Code::FINE);
+        }
+        "observer" => {
+            let (dir, instance) = (args.run_dir.clone(), args.instance.clone());
+            let (dir, instance) = (dir.unwrap_or_default(), instance.unwrap_or_default());
+            zoo::observe(&args.fault, &path, &dir, &instance, &args.runner)
+        }
+        "around" => zoo::around(&args.runner),
+        _ => zoo::run(&args.fault, &path),
+    };
+    Ok(Code::of_runner(code))
+}
+
+fn all(checks: Option<&Path>) -> Result<Vec<Scenario>, Failure> {
+    let wrong = |code, what: &str, why| Failure::user(code, what.to_owned()).because(why);
+    match checks {
+        None => cases::all().map_err(|e| wrong(Code::INTERNAL, "a built-in case is wrong", e)),
+        Some(top) => cases::in_directory(top).map_err(|e| {
+            wrong(Code::USAGE, "a scenario is wrong", e)
+                .hint("conformance/checks/README.md says what a scenario holds")
+        }),
+    }
+}
+
+/// Where this program is.
+fn own() -> Result<String, Failure> {
+    let own = std::env::current_exe().map_err(|e| {
+        Failure::user(Code::IO, "this program does not know where it is").because(e)
+    })?;
+    Ok(own.to_string_lossy().into_owned())
 }
 
 fn wanted(args: &SelectArgs) -> Result<Wanted, Failure> {
@@ -87,7 +115,7 @@ fn nothing_selected() -> Failure {
 }
 
 fn list(args: &ConformanceListArgs, output: &mut Output) -> Result<Code, Failure> {
-    let all = all()?;
+    let all = all(args.select.checks.as_deref())?;
     let selected = suite::select(&all, &wanted(&args.select)?);
     if selected.is_empty() {
         return Err(nothing_selected());
@@ -132,22 +160,24 @@ fn list(args: &ConformanceListArgs, output: &mut Output) -> Result<Code, Failure
 }
 
 fn judge(args: &ConformanceRunArgs, output: &mut Output) -> Result<Code, Failure> {
-    let all = all()?;
+    let all = all(args.select.checks.as_deref())?;
     let mut wanted = wanted(&args.select)?;
     wanted.repeat = args.repeat;
     wanted.seed.clone_from(&args.seed);
     wanted.jobs = jobs(args.jobs);
     wanted.keep = args.keep;
+    let mut subject = Adapter::default();
     if let Some(path) = &args.subject {
-        wanted.gaps = gaps(path)?;
+        (subject, wanted.gaps) = declared(path)?;
     }
+    subject.main = Template(args.command.clone());
     let talks = std::io::stderr().is_terminal();
     let told = |id: &str, took_ms: u64| {
         if talks {
             let _ = writeln!(std::io::stderr().lock(), "{id}: {took_ms} ms");
         }
     };
-    let outcome = suite::run(&all, &wanted, &Template(args.command.clone()), &told);
+    let outcome = suite::run(&all, &wanted, &subject, &told);
     let outcome = outcome.map_err(refused)?;
     if let Some(place) = &outcome.kept {
         writeln!(std::io::stderr().lock(), "the stores stay below {}", place.display())?;
@@ -162,6 +192,10 @@ fn refused(refused: Refused) -> Failure {
         Refused::Adapter(why) => Failure::user(Code::USAGE, "the subject cannot be judged")
             .because(why)
             .hint("how the command after `--` is called: docs/conformance.md, docs/conformance-adapter.md"),
+        Refused::NoCommand(role) => {
+            Failure::user(Code::USAGE, format!("there is no command for a {role}"))
+                .hint("give it after `--`, or declare it in the file of --subject: docs/conformance-adapter.md")
+        }
         Refused::Scratch(why) => Failure::user(Code::IO, "the scratch directory cannot be made")
             .because(why)
             .hint("TMPDIR says below which directory it is made"),
@@ -170,18 +204,23 @@ fn refused(refused: Refused) -> Failure {
 
 /// The faulty runner is this program, so that nothing else has to be installed.
 fn prove(args: &ConformanceProveArgs, output: &mut Output) -> Result<Code, Failure> {
-    let is_known = |name: &str| zoo::FAULTS.iter().any(|fault| fault.name == name);
+    let all = all(args.checks.as_deref())?;
+    let own = own()?;
+    let words = [own.clone(), "conformance".into(), "zoo".into()].to_vec();
+    let known = prove::mistakes(&all, &words);
+    let is_known =
+        |name: &str| known.iter().any(|fault| fault.name == name || fault.scenario == name);
     if let Some(name) = args.fault.iter().find(|name| !is_known(name)) {
         return Err(Failure::user(Code::USAGE, format!("there is no mistake '{name}'"))
-            .hint("conformance/src/zoo/faults.rs names every one"));
+            .hint("runstore conformance prove --format json names every one"));
     }
-    let all = all()?;
-    let own = std::env::current_exe().map_err(|e| {
-        Failure::user(Code::IO, "this program does not know where it is").because(e)
-    })?;
-    let words = [own.to_string_lossy().into_owned(), "conformance".into(), "zoo".into()];
+    let wrong =
+        |why: String| Failure::user(Code::INTERNAL, "the built-in subject is wrong").because(why);
+    let doc: Value = serde_json::from_str(REFERENCE).map_err(|e| wrong(e.to_string()))?;
     let request = prove::Request {
-        zoo: words.to_vec(),
+        zoo: words,
+        reference: Adapter::declared(&doc, &own).map_err(wrong)?,
+        role: args.role.clone(),
         faults: args.fault.clone(),
         jobs: jobs(args.jobs),
         scratch: scratch(),
@@ -225,7 +264,7 @@ fn show(output: &mut Output, report: &Value, format: RunFormat) -> Result<(), Fa
     clippy::disallowed_methods,
     reason = "a file that the user names, which belongs to no store"
 )]
-fn kept(path: &std::path::Path) -> Result<Value, Failure> {
+fn kept(path: &Path) -> Result<Value, Failure> {
     let wrong = |why: String| {
         Failure::user(Code::USAGE, format!("{} is no report", path.display()))
             .because(why)
@@ -279,7 +318,7 @@ fn code(outcome: &Outcome) -> Code {
     clippy::disallowed_methods,
     reason = "a file that the user names, which belongs to no store"
 )]
-fn gaps(path: &std::path::Path) -> Result<Vec<Gap>, Failure> {
+fn declared(path: &Path) -> Result<(Adapter, Vec<Gap>), Failure> {
     let shown = path.display();
     let wrong = |why: String| {
         Failure::user(Code::USAGE, format!("{shown} does not declare a subject"))
@@ -305,5 +344,7 @@ fn gaps(path: &std::path::Path) -> Result<Vec<Gap>, Failure> {
         let expires_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         Ok(Gap { id: word("id")?, reason: word("reason")?, expires_ms })
     };
-    gaps.iter().map(read).collect()
+    let adapter = Adapter::declared(&doc, &own()?).map_err(wrong)?;
+    let gaps: Result<Vec<Gap>, Failure> = gaps.iter().map(read).collect();
+    Ok((adapter, gaps?))
 }
