@@ -26,6 +26,9 @@ pub(crate) enum ConformanceVerb {
     Report(ConformanceReportArgs),
     /// What differs between two reports that were kept in JSON.
     Diff(ConformanceDiffArgs),
+    /// This program as a launcher: a request on standard input, the answer as JSON.
+    #[command(hide = true)]
+    Adapter,
     /// An implementation that makes one mistake; for the suite.
     #[command(hide = true)]
     Zoo(ConformanceZooArgs),
@@ -45,6 +48,7 @@ impl ConformanceArgs {
                 *format == RunFormat::Text
             }
             ConformanceVerb::Zoo(_) => true,
+            ConformanceVerb::Adapter => false,
         };
         if is_text { Format::Text } else { Format::Json }
     }

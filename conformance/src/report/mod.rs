@@ -100,7 +100,7 @@ pub fn json(outcome: &Outcome, scenarios: &[Scenario]) -> Value {
             json!({
                 "id": played.id, "about": played.about, "tookMs": played.seen.took_ms, "limitMs": played.limit_ms,
                 "ended": ended(played.seen.last.ended.as_ref()), "missed": played.seen.missed,
-                "stderr": raw::brief(&played.seen.last.stderr, 4000), "trace": trace,
+                "stdout": raw::brief(&played.seen.last.stdout, 4000), "stderr": raw::brief(&played.seen.last.stderr, 4000), "trace": trace,
                 "traceIsWhole": played.seen.trace.len() <= TRACE,
             })
         })

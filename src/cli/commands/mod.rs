@@ -7,6 +7,8 @@ pub(crate) mod ask;
 pub(crate) mod check;
 #[cfg(unix)]
 pub(crate) mod conformance;
+#[cfg(unix)]
+pub(crate) mod conformance_adapter;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;
