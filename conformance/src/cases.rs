@@ -4,9 +4,12 @@
 //! The files are built in, so that the program carries them. A file that says something unknown is an error here and
 //! not a check that never fails: words are looked up when a scenario is read.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::clauses;
+use crate::evidence::fill;
 use crate::judge::{Judge, judge_of};
 use crate::subject::main_operation;
 
@@ -78,12 +81,48 @@ pub struct Scenario {
     pub script: Vec<Value>,
     /// How long it may take, in milliseconds.
     pub limit_ms: u64,
+    /// Which system calls of the subject are recorded and refused, if any.
+    pub calls: Option<Calls>,
     /// Whether files are read at full rate meanwhile.
     pub hammer: bool,
     /// What is judged.
     pub checks: Vec<Check>,
     /// Mistakes that a subject may make here, for the proof of the suite.
     pub mutants: Vec<Mutant>,
+}
+
+/// System calls of a subject that are recorded, and what of them the system is made to refuse.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    record: String,
+    refuse: Vec<String>,
+    paths: Vec<String>,
+}
+
+impl Calls {
+    /// Those that flush and rename, and what a scenario asks for besides.
+    fn read(value: &Value, needs: &[String]) -> Option<Self> {
+        let list = |key: &str| -> Vec<String> {
+            let items = value.get(key).and_then(Value::as_array).into_iter().flatten();
+            items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let more = list("calls").into_iter().map(|call| format!(",{call}")).collect::<String>();
+        let record = format!("fsync,fdatasync,rename,renameat,renameat2{more}");
+        let is_wanted = needs.iter().any(|need| need == "strace");
+        is_wanted.then(|| Self { record, refuse: list("refuse"), paths: list("refuseAt") })
+    }
+
+    /// The words of `strace` for it.
+    pub(crate) fn words(&self, names: &BTreeMap<String, String>) -> Vec<String> {
+        let mut words = vec!["-e".to_owned(), format!("trace={}", self.record)];
+        for what in &self.refuse {
+            words.extend(["-e".to_owned(), format!("inject={what}")]);
+        }
+        for path in &self.paths {
+            words.extend(["-P".to_owned(), fill(names, path)]);
+        }
+        words
+    }
 }
 
 /// A mistake as data: what a subject with it does around a faultless one.
@@ -207,6 +246,7 @@ fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
             needs.push(need);
         }
     }
+    let calls = Calls::read(&value, &needs);
     let checks: Result<Vec<_>, _> = list("checks").iter().map(|one| check(name, one)).collect();
     let checks = checks.map_err(&wrong)?;
     let mutants = list("mutants");
@@ -218,6 +258,7 @@ fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
         needs,
         store: value.get("store").cloned().unwrap_or_default(),
         script,
+        calls,
         limit_ms: value.get("limitMs").and_then(Value::as_u64).unwrap_or(30_000),
         hammer: value.get("hammer").and_then(Value::as_bool).unwrap_or_default(),
         checks,

@@ -206,7 +206,10 @@ fn faultless(all: &[Scenario], request: &Request, faults: &[Mistake]) -> Vec<(Wa
     let mut out = Vec::new();
     let roles: BTreeSet<&str> = of(false).map(|fault| fault.role.as_str()).collect();
     for role in roles {
+        // Where only some mistakes are tried, only their scenarios are.
+        let tried = |id: &str| of(false).any(|fault| fault.role == role && fault.scenario == id);
         let plain = all.iter().filter(|s| s.role == role && !s.is_called());
+        let plain = plain.filter(|s| request.faults.is_empty() || tried(&s.id));
         let ids: Vec<_> = plain.map(|scenario| scenario.id.clone()).collect();
         out.push((wanted(role, ids), zoo(request, role, "").into()));
     }

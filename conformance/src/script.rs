@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cases::Scenario;
+use crate::cases::{Calls, Scenario};
 use crate::cell::{Cell, bytes_of, numbers};
 use crate::evidence::{Event, Evidence, Op, fill, fill_value};
 use crate::helpers::Helpers;
@@ -50,6 +50,7 @@ pub(crate) fn play(
         recorder,
         subject,
         role: &scenario.role,
+        calls: scenario.calls.clone(),
         token,
         until,
         child: None,
@@ -76,6 +77,7 @@ struct Player<'t> {
     recorder: Recorder,
     subject: &'t Adapter,
     role: &'t str,
+    calls: Option<Calls>,
     token: String,
     until: Instant,
     child: Option<(Option<String>, Subject)>,
@@ -215,12 +217,7 @@ impl Player<'_> {
             let script = format!("umask {umask}; exec \"$@\"");
             command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
         }
-        if scenario.needs.iter().any(|need| need == "strace") {
-            let log = self.cell.calls_path().to_string_lossy().into_owned();
-            let calls = "trace=fsync,fdatasync,rename,renameat,renameat2";
-            let words = ["strace", "-f", "-y", "-qq", "-s", "4096", "-e", calls, "-o", &log, "--"];
-            command.splice(0..0, words.map(str::to_owned));
-        }
+        let command = self.recorded(command);
         let child = match Subject::start(&command, &self.token, &env, None) {
             Ok(child) => child,
             Err(e) => {
@@ -235,6 +232,18 @@ impl Player<'_> {
             self.hammer = Some(Hammer::start(&self.cell));
         }
         self.recorder.mark("launched");
+    }
+
+    /// A command whose system calls are recorded and refused as the scenario says.
+    fn recorded(&self, mut command: Vec<String>) -> Vec<String> {
+        let Some(calls) = &self.calls else { return command };
+        let log = self.cell.calls_path().to_string_lossy().into_owned();
+        let mut words: Vec<String> =
+            ["strace", "-f", "-y", "-qq", "-A", "-s", "4096", "-o", &log].map(str::to_owned).into();
+        words.extend(calls.words(&self.cell.names));
+        words.push("--".into());
+        command.splice(0..0, words);
+        command
     }
 
     /// What a launcher writes once it has a process.
@@ -254,7 +263,7 @@ impl Player<'_> {
         let (command, made) = self.subject.called(command, "observe", &self.cell.names);
         // An observer may need a session of its own, which no leader of a group can make.
         let wrapped = ["sh", "-c", "\"$@\"; exit $?", "sh"].map(str::to_owned);
-        let command = [wrapped.as_slice(), command.as_slice()].concat();
+        let command = self.recorded([wrapped.as_slice(), command.as_slice()].concat());
         let root = self.cell.root.to_string_lossy().into_owned();
         let env = [("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
         self.recorder.mark("start");
@@ -265,6 +274,7 @@ impl Player<'_> {
     fn ask(&mut self, ms: Option<u64>) -> Result<(), String> {
         let command = self.subject.main.for_store(&self.cell.root, crate::raw::now_ms());
         let (command, made) = self.subject.called(command, "inspect", &self.cell.names);
+        let command = self.recorded(command);
         self.recorder.mark("start");
         self.run_to_its_end(&command, &made, ms)
     }
@@ -286,6 +296,7 @@ impl Player<'_> {
         let request = json!({"schema": "runstore.conformance.request/1", "op": op, "root": root, "now": now, "args": given});
         let input = self.cell.request(&request).map_err(|e| format!("no request: {e}"))?;
         let (command, made) = self.subject.called(template.for_call(&args), op, &self.cell.names);
+        let command = self.recorded(command);
         let mut env = vec![("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
         for (key, value) in step.get("env").and_then(Value::as_object).into_iter().flatten() {
             env.push((key.clone(), value.as_str().unwrap_or_default().to_owned()));

@@ -72,9 +72,76 @@ pub(super) fn flushed(seen: &Evidence, args: &Value) -> Found {
     }
 }
 
+/// Whether a line holds every one of some texts.
+fn holds(line: &str, words: &[&str]) -> bool {
+    words.iter().all(|word| line.contains(word))
+}
+
+/// Of the recorded calls, those that hold all texts of `of` (every one, without it): one of them `has` these texts, none
+/// of them does (`lacks`), `each` does, there are so many (`count`), or the first of them comes before the first that holds `then`.
+pub(super) fn calls(seen: &Evidence, args: &Value) -> Found {
+    if seen.calls.is_empty() {
+        return Found::Unsure("no system calls were recorded".into());
+    }
+    let of = texts(args, "of");
+    let lines: Vec<_> =
+        seen.calls.iter().enumerate().filter(|(_, line)| holds(line, &of)).collect();
+    let list = |key: &str| args.get(key).map(|_| texts(args, key));
+    let told = |what: &str| format!("{what} ({} calls hold {})", lines.len(), of.join(" and "));
+    let line_that = |bad: &dyn Fn(&str) -> bool| {
+        let hit = lines.iter().find(|(_, line)| bad(line.as_str()));
+        hit.map(|(_, line)| Found::Bad(told(&format!("there is `{}`", raw::brief(line, 160)))))
+    };
+    let wanted = args.get("count").and_then(Value::as_u64);
+    if let Some(count) = wanted.filter(|count| lines.len() as u64 != *count) {
+        return Found::Bad(told(&format!("there are not {count}")));
+    }
+    if let Some(has) = list("has").filter(|has| !lines.iter().any(|(_, line)| holds(line, has))) {
+        return Found::Bad(told(&format!("none of them holds {}", has.join(" and "))));
+    }
+    if let Some(bad) = list("lacks").and_then(|lacks| line_that(&|line| holds(line, &lacks))) {
+        return bad;
+    }
+    if let Some(bad) = list("each").and_then(|each| line_that(&|line| !holds(line, &each))) {
+        return bad;
+    }
+    if let Some(then) = list("then") {
+        let later = seen.calls.iter().position(|line| holds(line, &then));
+        match (lines.first(), later) {
+            (Some((first, _)), Some(later)) if *first < later => {}
+            (Some(_), Some(_)) => {
+                return Found::Bad(told(&format!("{} came before them", then.join(" and "))));
+            }
+            _ => return Found::Unsure(told(&format!("no order with {}", then.join(" and ")))),
+        }
+    }
+    Found::Good(told("so it was"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_looked_for() {
+        let lines = ["1 openat(a, O_EXCL)", "1 openat(b)", "1 rename(a, b)"];
+        let seen = Evidence { calls: lines.map(str::to_owned).into(), ..Evidence::default() };
+        for (args, good) in [
+            (serde_json::json!({"of": "openat", "has": "O_EXCL"}), true),
+            (serde_json::json!({"of": "rename", "has": "O_EXCL"}), false),
+            (serde_json::json!({"of": "openat", "each": "O_EXCL"}), false),
+            (serde_json::json!({"of": "openat", "each": ["1", "("]}), true),
+            (serde_json::json!({"of": "openat", "count": 2}), true),
+            (serde_json::json!({"of": "openat", "count": 1}), false),
+            (serde_json::json!({"lacks": "unlink"}), true),
+            (serde_json::json!({"lacks": "rename"}), false),
+            (serde_json::json!({"of": "openat", "then": "rename"}), true),
+            (serde_json::json!({"of": "rename", "then": "openat"}), false),
+        ] {
+            let found = calls(&seen, &args);
+            assert_eq!(matches!(found, Found::Good(_)), good, "{args}: {found:?}");
+        }
+    }
 
     #[test]
     fn renames_are_read_in_each_form() {

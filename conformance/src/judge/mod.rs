@@ -37,6 +37,7 @@ pub(crate) fn judge_of(name: &str) -> Option<Judge> {
         "absent" => ends::absent,
         "after-torn" => records::after_torn,
         "answer" => records::answer,
+        "calls" => calls::calls,
         "candidate" => records::candidate,
         "event" => records::event,
         "exits" => ends::exits,
