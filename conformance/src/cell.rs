@@ -59,6 +59,7 @@ impl Cell {
         scenario: &Scenario,
         seed: &str,
         keep: bool,
+        more: Option<&Value>,
     ) -> io::Result<Self> {
         let root = base.join(format!("{}-subagents-conformance", scenario.family()));
         for dir in [&root, &root.join(MARKS), &base.join("work"), &base.join("put")] {
@@ -68,7 +69,7 @@ impl Cell {
         let base = fs::canonicalize(base)?;
         let names = names(&base, &root, scenario, seed);
         let mut cell = Self { base, root, names, config: Value::Null, status: Value::Null, keep };
-        cell.lay_down(scenario)?;
+        cell.lay_down(scenario, more)?;
         Ok(cell)
     }
 
@@ -139,7 +140,7 @@ impl Cell {
         }
     }
 
-    fn lay_down(&mut self, scenario: &Scenario) -> io::Result<()> {
+    fn lay_down(&mut self, scenario: &Scenario, more: Option<&Value>) -> io::Result<()> {
         let is_bare = scenario.store.get("variant").and_then(Value::as_str) == Some("bare");
         let run = self.name("run").to_owned();
         for dir in ["async-subagent-runs/.active-runs", "async-subagent-results", &run] {
@@ -153,7 +154,7 @@ impl Cell {
             make_dir(&self.path(dir.as_str().unwrap_or_default()))?;
         }
         let is_revival = store.get("variant").and_then(Value::as_str) == Some("revival");
-        (self.config, self.status) = documents(&self.names, &store, is_revival);
+        (self.config, self.status) = documents(&self.names, &store, is_revival, more);
         // A session file that a subject is to resume holds what is left to do, as RS-STEP-10 has it.
         if is_revival {
             let line = json!({"type": "runstore.session", "version": 1, "runId": self.name("source"), "ts": raw::now_ms(), "cwd": self.name("work"), "steps": self.config["steps"]});
@@ -332,14 +333,22 @@ fn names(base: &Path, root: &Path, scenario: &Scenario, seed: &str) -> BTreeMap<
     )
 }
 
-/// One step of a configuration: a script for the shell, and the members that a runner checks.
-fn step(number: usize, script: &Value) -> Value {
+/// One step of a configuration: a script for the shell, the members that a runner checks, and those that a subject
+/// declares it needs (`more`), with `${script}` for the script.
+fn step(number: usize, script: &Value, more: Option<&Value>) -> Value {
     let mut out = json!({
         "agent": format!("worker-{number}"), "task": "do what the command says",
         "inheritProjectContext": false, "inheritGlobalContext": false, "inheritSkills": false,
     });
     match script {
-        Value::String(text) => out["command"] = json!(["sh", "-c", text]),
+        Value::String(text) => {
+            out["command"] = json!(["sh", "-c", text]);
+            let script = BTreeMap::from([("script".to_owned(), text.clone())]);
+            let more = more.map(|more| fill_value(&script, more));
+            for (key, value) in more.as_ref().and_then(Value::as_object).into_iter().flatten() {
+                out[key] = value.clone();
+            }
+        }
         Value::Object(members) => {
             for (key, value) in members {
                 out[key] = value.clone();
@@ -351,13 +360,18 @@ fn step(number: usize, script: &Value) -> Value {
 }
 
 /// Configuration and first status.
-fn documents(names: &BTreeMap<String, String>, store: &Value, is_revival: bool) -> (Value, Value) {
+fn documents(
+    names: &BTreeMap<String, String>,
+    store: &Value,
+    is_revival: bool,
+    more: Option<&Value>,
+) -> (Value, Value) {
     let name = |key: &str| names.get(key).cloned().unwrap_or_default();
     let scripts = store.get("steps").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut count = 0;
     let mut next = |script: &Value| {
         count += 1;
-        step(count - 1, script)
+        step(count - 1, script, more)
     };
     let group = |script: &Value| match script.get("parallel").and_then(Value::as_array) {
         Some(members) => json!({"parallel": members.iter().map(&mut next).collect::<Vec<_>>()}),

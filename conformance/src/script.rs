@@ -32,7 +32,8 @@ pub(crate) fn play(
     seed: &str,
     keep: bool,
 ) -> Evidence {
-    let cell = match fs::create_dir_all(base).and_then(|()| Cell::make(base, scenario, seed, keep))
+    let cell = match fs::create_dir_all(base)
+        .and_then(|()| Cell::make(base, scenario, seed, keep, subject.step.as_ref()))
     {
         Ok(cell) => cell,
         Err(e) => {

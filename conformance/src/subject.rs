@@ -46,6 +46,10 @@ pub struct Adapter {
     pub main: Template,
     /// The commands of operations, by name.
     pub operations: BTreeMap<String, Template>,
+    /// Which members of an answer it tells, if it does not tell all that the contract names.
+    pub(crate) answers: Option<Vec<String>>,
+    /// Members that its steps need beside `command`.
+    pub(crate) step: Option<Value>,
     /// A mistake that is made around the command, and the program that makes it ([`crate::zoo::around`]).
     pub(crate) mistake: Option<Mistake>,
 }
@@ -73,7 +77,12 @@ impl Adapter {
     /// # Errors
     /// What is wrong with it.
     pub fn declared(doc: &Value, own: &str) -> Result<Self, String> {
-        let mut out = Self::default();
+        let step = doc.get("step").filter(|step| step.is_object()).cloned();
+        let answers = doc
+            .get("answers")
+            .and_then(Value::as_array)
+            .map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect());
+        let mut out = Self { step, answers, ..Self::default() };
         let operations = doc.get("operations").and_then(Value::as_object);
         for (name, words) in operations.into_iter().flatten() {
             let words = words.as_array().filter(|words| !words.is_empty());
@@ -103,6 +112,16 @@ impl Adapter {
         let names = self.operations.keys().map(String::as_str);
         let all = names.chain([main_operation(role)]);
         all.map(|name| format!("op:{name}")).collect()
+    }
+
+    /// The first member that an answer is asked for and that it is declared not to tell.
+    pub(crate) fn untold(&self, args: &Value) -> Option<String> {
+        let told = self.answers.as_ref()?;
+        args.get("judge").filter(|judge| *judge == "answer")?;
+        let wanted = args.get("want").and_then(Value::as_object)?;
+        let names = wanted.keys().filter_map(|pointer| pointer.split('/').nth(1));
+        let mut names = names.filter(|name| !told.iter().any(|known| known == name));
+        names.next().map(|name| format!("answer:{name}"))
     }
 
     /// The command of an operation of a role.

@@ -256,8 +256,10 @@ pub fn run(
     for scenario in &selected {
         let seen = played.get(&scenario.id).map(Vec::as_slice).unwrap_or_default();
         judged.extend(scenario.checks.iter().map(|check| {
-            let can = check.needs.iter().all(|need| skills.contains(need));
-            verdict(scenario, check, if can { seen } else { &[] }, wanted)
+            let needs = scenario.needs.iter().chain(&check.needs);
+            let mut lacks: Vec<_> = needs.filter(|need| !skills.contains(need)).cloned().collect();
+            lacks.extend(subject.untold(&check.args));
+            verdict(scenario, check, seen, &lacks, wanted)
         }));
     }
     let played = selected.iter().filter_map(|scenario| {
@@ -426,16 +428,21 @@ pub(crate) fn pool<T: Sync, R: Send>(
     out.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn verdict(scenario: &Scenario, check: &Check, seen: &[Evidence], wanted: &Wanted) -> Judged {
+fn verdict(
+    scenario: &Scenario,
+    check: &Check,
+    seen: &[Evidence],
+    lacks: &[String],
+    wanted: &Wanted,
+) -> Judged {
     let judged = |verdict, text: String| Judged {
         check: check.clone(),
         scenario: scenario.id.clone(),
         verdict,
         seen: text,
     };
-    if seen.is_empty() {
-        let needs = [scenario.needs.as_slice(), check.needs.as_slice()].concat();
-        let why = format!("the subject does not do what this needs: {}", needs.join(", "));
+    if seen.is_empty() || !lacks.is_empty() {
+        let why = format!("the subject does not do what this needs: {}", lacks.join(", "));
         return judged(Verdict::Skipped, why);
     }
     let found: Vec<_> = seen.iter().map(|seen| judge(seen, check)).collect();
