@@ -146,7 +146,7 @@ impl Scenario {
         self.script.iter().any(|step| step.get("do").is_some_and(|word| word == "call"))
     }
 
-    /// Whose names the store has: `pi` or `dm`.
+    /// Whose names the store has, and so the dialect: `pi` or `dm`.
     pub(crate) fn family(&self) -> &str {
         self.store.get("family").and_then(Value::as_str).unwrap_or("pi")
     }

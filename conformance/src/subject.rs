@@ -46,6 +46,10 @@ pub struct Adapter {
     pub main: Template,
     /// The commands of operations, by name.
     pub operations: BTreeMap<String, Template>,
+    /// The roles that it plays, if it does not play all.
+    pub(crate) roles: Option<Vec<String>>,
+    /// The dialects that it speaks, if it does not speak all.
+    pub(crate) dialects: Option<Vec<String>>,
     /// Which members of an answer it tells, if it does not tell all that the contract names.
     pub(crate) answers: Option<Vec<String>>,
     /// Members that its steps need beside `command`.
@@ -78,11 +82,15 @@ impl Adapter {
     /// What is wrong with it.
     pub fn declared(doc: &Value, own: &str) -> Result<Self, String> {
         let step = doc.get("step").filter(|step| step.is_object()).cloned();
-        let answers = doc
-            .get("answers")
-            .and_then(Value::as_array)
-            .map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect());
-        let mut out = Self { step, answers, ..Self::default() };
+        let list = |key: &str| -> Result<Option<Vec<String>>, String> {
+            let Some(list) = doc.get(key) else { return Ok(None) };
+            let words = list.as_array().and_then(|list| {
+                list.iter().map(|word| word.as_str().map(str::to_owned)).collect()
+            });
+            words.map(Some).ok_or_else(|| format!("`{key}` is no list of words"))
+        };
+        let (roles, dialects, answers) = (list("roles")?, list("dialects")?, list("answers")?);
+        let mut out = Self { step, roles, dialects, answers, ..Self::default() };
         let operations = doc.get("operations").and_then(Value::as_object);
         for (name, words) in operations.into_iter().flatten() {
             let words = words.as_array().filter(|words| !words.is_empty());

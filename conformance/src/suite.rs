@@ -35,6 +35,8 @@ pub struct Wanted {
     pub clauses: Vec<String>,
     /// Only scenarios of these names, if there are any.
     pub scenarios: Vec<String>,
+    /// Only scenarios of this dialect, if one is named.
+    pub dialect: Option<String>,
     /// How often each scenario is played; verdicts that differ fail.
     pub repeat: u32,
     /// From what the ids of runs are made.
@@ -57,6 +59,7 @@ impl Wanted {
             level: Grade::L3,
             clauses: Vec::new(),
             scenarios: Vec::new(),
+            dialect: None,
             repeat: 1,
             seed: "1".into(),
             jobs,
@@ -200,6 +203,7 @@ pub fn select(all: &[Scenario], wanted: &Wanted) -> Vec<Scenario> {
     let mut out = Vec::new();
     for scenario in all.iter().filter(|scenario| scenario.role == wanted.role) {
         let named = wanted.scenarios.is_empty() || wanted.scenarios.contains(&scenario.id);
+        let named = named && wanted.dialect.as_deref().is_none_or(|word| word == scenario.family());
         let mut scenario = scenario.clone();
         scenario.checks.retain(is_wanted);
         if named && !scenario.checks.is_empty() {
@@ -225,7 +229,8 @@ pub fn run(
         return Err(Refused::NothingSelected);
     }
     let subject = &subject.in_role(&wanted.role);
-    if subject.main.0.is_empty() {
+    let plays = |roles: &Vec<String>| roles.contains(&wanted.role);
+    if subject.main.0.is_empty() || !subject.roles.as_ref().is_none_or(plays) {
         return Err(Refused::NoCommand(wanted.role.clone()));
     }
     let scratch = Scratch::make(&wanted.scratch, wanted.keep)?;
@@ -259,6 +264,10 @@ pub fn run(
             let needs = scenario.needs.iter().chain(&check.needs);
             let mut lacks: Vec<_> = needs.filter(|need| !skills.contains(need)).cloned().collect();
             lacks.extend(subject.untold(&check.args));
+            let dialect = scenario.family();
+            if subject.dialects.as_ref().is_some_and(|all| !all.iter().any(|one| one == dialect)) {
+                lacks.push(format!("dialect:{dialect}"));
+            }
             verdict(scenario, check, seen, &lacks, wanted)
         }));
     }

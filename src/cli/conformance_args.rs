@@ -95,6 +95,9 @@ pub(crate) struct SelectArgs {
     /// Only this scenario. May be given several times.
     #[arg(long, value_name = "NAME")]
     pub(crate) scenario: Vec<String>,
+    /// Only scenarios whose store has the names of this family.
+    #[arg(long, value_name = "FAMILY", value_parser = ["pi", "dm"])]
+    pub(crate) dialect: Option<String>,
     /// Scenarios of this directory, laid out as conformance/checks, instead of those that are built in.
     #[arg(long, value_name = "DIR")]
     pub(crate) checks: Option<PathBuf>,

@@ -95,6 +95,7 @@ fn wanted(args: &SelectArgs) -> Result<Wanted, Failure> {
         level,
         clauses: args.clause.clone(),
         scenarios: args.scenario.clone(),
+        dialect: args.dialect.clone(),
         ..Wanted::of(&args.role, jobs(None), scratch())
     })
 }
@@ -194,7 +195,7 @@ fn refused(refused: Refused) -> Failure {
             .because(why)
             .hint("how the command after `--` is called: docs/conformance.md, docs/conformance-adapter.md"),
         Refused::NoCommand(role) => {
-            Failure::user(Code::USAGE, format!("there is no command for a {role}"))
+            Failure::user(Code::USAGE, format!("the subject is not declared as a {role}"))
                 .hint("give it after `--`, or declare it in the file of --subject: docs/conformance-adapter.md")
         }
         Refused::Scratch(why) => Failure::user(Code::IO, "the scratch directory cannot be made")
