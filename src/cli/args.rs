@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Roots(RootsArgs),
     /// What a verdict, flag, finding or clause means.
     Explain(ExplainArgs),
+    /// The text of the protocol's spec: one clause, an area, a chapter, or what there is.
+    Spec(SpecArgs),
     /// Sleep until runs have ended, or never will.
     Wait(WaitArgs),
     /// Start commands as a run that outlives this program.
@@ -115,9 +117,9 @@ impl Command {
             },
             Self::Sweep(a) => a.format,
             Self::Slots(a) | Self::Leases(a) | Self::Results(a) => a.common.format,
-            Self::Roots(RootsArgs { format }) | Self::Explain(ExplainArgs { format, .. }) => {
-                *format
-            }
+            Self::Roots(RootsArgs { format })
+            | Self::Explain(ExplainArgs { format, .. })
+            | Self::Spec(SpecArgs { format, .. }) => *format,
             Self::Logs(LogsArgs { run, .. }) => run.format,
             Self::Wait(WaitArgs { format, .. }) => *format,
             #[cfg(unix)]
@@ -371,6 +373,17 @@ pub(crate) struct RootsArgs {
 pub(crate) struct ExplainArgs {
     /// A verdict, flag, state, finding id or clause id. Without one: everything that has a name.
     pub(crate) id: Option<String>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SpecArgs {
+    /// A clause (RS-START-47), an area (RS-START), or a chapter by its number, its file name or a part of its
+    /// title. Without one: the chapters and areas.
+    #[arg(value_name = "CLAUSE|AREA|CHAPTER")]
+    pub(crate) name: Option<String>,
     /// Form of the answer.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

@@ -1,10 +1,11 @@
 //! The command line. It uses only the public API of the library, like any other client.
 //!
 //! Theory of operation. `args` says what may be asked; one file in `commands` answers each verb;
-//! `render` turns answers into text; `exit_code` turns them into one number. Data goes to standard
+//! `render` turns answers into text; `chapters` is the text of the spec; `exit_code` turns them into one number. Data goes to standard
 //! output, talk to standard error. A reader that closes the pipe ends the program quietly with 0.
 
 mod args;
+mod chapters;
 mod commands;
 #[cfg(unix)]
 mod conformance_args;
@@ -50,6 +51,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Results(a) => commands::held::results(a, &mut output),
         Command::Roots(a) => commands::roots::run(a, &mut output),
         Command::Explain(a) => commands::explain::run(a, &mut output),
+        Command::Spec(a) => commands::spec::run(a, &mut output),
         Command::Wait(a) => commands::wait::run(a, &mut output),
         #[cfg(unix)]
         Command::Conformance(a) => commands::conformance::run(a, &mut output),

@@ -1,8 +1,9 @@
 //! What a word or id of an answer means: verdicts, flags, findings, clauses.
 //!
-//! The clause texts come from `spec/clauses.toml`, which is compiled in, so that the program and the
-//! spec of one release cannot disagree.
+//! The clause texts come from the registry, which is compiled in, so that the program and the spec of one
+//! release cannot disagree.
 
+use super::registry;
 use crate::protocol::finding;
 use crate::protocol::verdict::{Flag, Verdict};
 use crate::protocol::{RunState, Word};
@@ -21,8 +22,6 @@ pub struct Explanation {
     /// Clauses that it rests on.
     pub clauses: Vec<String>,
 }
-
-static CLAUSES: &str = include_str!("../../spec/clauses.toml");
 
 fn verdict_meaning(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
@@ -158,27 +157,13 @@ fn plain(id: &str, kind: &'static str, meaning: &str, advice: Option<&str>) -> E
     }
 }
 
-/// The registry is written by hand in one fixed form (a test of the repository holds it to that), so
-/// its lines are read directly and no TOML reader is compiled in.
-fn clauses() -> Vec<Explanation> {
-    let mut all = Vec::new();
-    let (mut id, mut level, mut chapter) = (String::new(), String::new(), String::new());
-    for line in CLAUSES.lines() {
-        let Some((key, value)) = line.split_once(" = ") else { continue };
-        let value = value.trim().trim_matches('"').replace("\\\\", "\\").replace("\\\"", "\"");
-        match key.trim() {
-            "id" => id = value,
-            "level" => level = value,
-            "chapter" => chapter = value,
-            "text" => {
-                let mut e = plain(&id, "clause", &value, None);
-                e.clauses.push(format!("{level}, spec/{chapter}"));
-                all.push(e);
-            }
-            _ => {}
-        }
-    }
-    all
+/// What the registry says of each clause.
+fn clauses() -> impl Iterator<Item = Explanation> {
+    registry::clauses().into_iter().map(|clause| {
+        let mut e = plain(clause.id, "clause", &clause.text, None);
+        e.clauses.push(format!("{}, spec/{}", clause.level, clause.chapter));
+        e
+    })
 }
 
 #[cfg(test)]
@@ -187,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_clause_that_a_finding_rests_on_is_in_the_registry() {
-        let known = clauses();
+        let known: Vec<_> = clauses().collect();
         assert!(known.len() > 100, "the registry is read");
         for kind in finding::ALL {
             for clause in kind.clauses {

@@ -14,11 +14,13 @@
 mod crew;
 mod explain;
 mod lookup;
+mod registry;
 mod report;
 mod walk;
 
 pub use explain::{Explanation, explain, explain_all};
 pub use lookup::{Found, LookupError, find};
+pub use registry::{Clause, clauses, spec_version};
 pub use report::{
     LeaseReport, NextReport, ProblemReport, ProofReport, ResultReport, RunReport, Scope,
     SlotReport, StoreReport, Summary, shell_word,

@@ -53,6 +53,7 @@ mod shim;
 mod shim_killed;
 mod side_records;
 mod spec_text;
+mod spec_verb;
 mod startup;
 mod sweep;
 mod unruly;

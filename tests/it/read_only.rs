@@ -48,6 +48,7 @@ fn questions(path: &Path) -> Vec<Vec<String>> {
         vec!["prune", path, "--older-than", "0s"],
         vec!["roots"],
         vec!["explain", "orphaned"],
+        vec!["spec", "RS-ROLE-04"],
     ];
     texts.map(|args| args.into_iter().map(str::to_owned).collect()).to_vec()
 }

@@ -58,6 +58,9 @@ pub(crate) fn run(args: &ExplainArgs, output: &mut Output) -> Result<Code, Failu
                 if let Some(advice) = &e.advice {
                     writeln!(out, "  do      {advice}")?;
                 }
+                if e.kind == "clause" {
+                    writeln!(out, "  whole   runstore spec {}", e.id)?;
+                }
                 if !e.clauses.is_empty() {
                     writeln!(out, "  see     {}", e.clauses.join(", "))?;
                 }

@@ -32,6 +32,7 @@ pub(crate) mod run;
 pub(crate) mod runner;
 #[cfg(unix)]
 pub(crate) mod shim;
+pub(crate) mod spec;
 pub(crate) mod sweep;
 mod sweep_unit;
 pub(crate) mod wait;

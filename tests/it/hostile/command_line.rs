@@ -33,6 +33,8 @@ fn a_wrong_command_line_is_usage() {
         vec!["list", root, "--limit", "-1"],
         vec!["list", root, "--limit", "many"],
         vec!["explain", "one", "two"],
+        vec!["spec", "no-such-word"],
+        vec!["spec", "one", "two"],
         vec!["inspect", ""],
         vec!["inspect", "../x", "--root", utf8(&store.run("r1").path().join(".."))],
     ] {
@@ -120,6 +122,7 @@ fn a_reader_that_has_gone_away_ends_the_program_quietly() {
         vec!["list", root, "--all", "--format", "jsonl"],
         vec!["list", root, "--all", "--format", "json"],
         vec!["explain"],
+        vec!["spec", "durability"],
         vec!["roots"],
         vec!["--help"],
         vec!["--version"],

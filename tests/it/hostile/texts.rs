@@ -232,6 +232,7 @@ fn evil_arguments_reach_no_terminal() {
         vec!["inspect", &*name],
         vec!["inspect", &*name, "--root", root],
         vec!["explain", &*name],
+        vec!["spec", &*name],
         vec!["inspect", root, "--host", &*name],
         vec!["inspect", root, "--session", &*name],
         vec!["list", root, "--session", &*name],

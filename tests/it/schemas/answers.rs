@@ -57,6 +57,9 @@ fn what_is_said_of_no_store_is_valid() {
         (&["roots"][..], "roots", "/$defs/root"),
         (&["explain"], "explain", "/$defs/entry"),
         (&["explain", "RS-REC-05"], "explain", "/$defs/entry"),
+        (&["spec"], "spec", "/$defs/chapter"),
+        (&["spec", "16"], "spec", "/$defs/chapter"),
+        (&["spec", "RS-REC"], "spec", "/$defs/clause"),
     ] {
         let asked = |format: &str| ask::run(&[words, &["--format", format]].concat()).stdout;
         let whole: Value = serde_json::from_slice(&asked("json")).expect("one document");

@@ -38,9 +38,10 @@ const OWN_RUNNER: &str = "that the listed runner is the one that the proof names
                           which a schema cannot (RS-PROOF-01)";
 
 /// Schemas of what the program prints.
-const OUTPUTS: [&str; 20] = [
+const OUTPUTS: [&str; 21] = [
     "apply", "check", "control", "explain", "inspect", "leases", "list", "log", "logs", "plan",
-    "prune", "release", "results", "roots", "run", "slots", "sweep", "undo", "wait", "witness",
+    "prune", "release", "results", "roots", "run", "slots", "spec", "sweep", "undo", "wait",
+    "witness",
 ];
 
 /// Schemas of documents that nothing decodes yet: a recorded one has to be valid.
