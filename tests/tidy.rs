@@ -26,8 +26,8 @@ use std::path::Path;
 use rules::File;
 
 /// Folders that are looked at, besides the files at the top.
-const FOLDERS: [&str; 9] =
-    ["src", "tests", "conformance", "testkit", "spec", "docs", "bench", "fuzz", ".ci"];
+const FOLDERS: [&str; 10] =
+    ["src", "tests", "conformance", "testkit", "spec", "docs", "bindings", "bench", "fuzz", ".ci"];
 
 /// Data and build products: recorded bytes follow other rules than ours.
 const LEFT_OUT: [&str; 8] = [

@@ -15,6 +15,7 @@
     reason = "builds and reads the trees of tests with plain files and processes, outside the store"
 )]
 
+pub mod bindings;
 pub mod case;
 pub mod child;
 pub mod driver;

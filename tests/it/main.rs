@@ -10,6 +10,7 @@ mod advisory;
 mod arbitrary;
 mod arbitrary_patch;
 mod ask;
+mod bindings;
 mod cases;
 mod check;
 mod cli_errors;

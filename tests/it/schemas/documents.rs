@@ -49,7 +49,7 @@ const NOT_DECODED: [&str; 4] =
     ["nested-event", "nested-route", "result-index-entry", "runner-config"];
 
 /// The schema for a file at this place of a store, if it has one.
-pub(super) fn schema_of(path: &Path) -> Option<&'static str> {
+pub(crate) fn schema_of(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let below = |part: &str| path.components().any(|c| c == Component::Normal(part.as_ref()));
     let json = name.ends_with(".json");
@@ -121,14 +121,14 @@ fn decodes(schema: &str, bytes: &[u8]) -> Option<bool> {
     })
 }
 
-fn validates(schemas: &Schemas, schema: &str, bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn validates(schemas: &Schemas, schema: &str, bytes: &[u8]) -> Result<(), String> {
     let value: Value = serde_json::from_slice(bytes).map_err(|_| "no JSON".to_owned())?;
     let bad = schemas.check(schema, "", &value);
     if bad.is_empty() { Ok(()) } else { Err(bad.join("; ")) }
 }
 
 /// The documents of a file: the lines of a log, else the file.
-fn documents_of(schema: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn documents_of(schema: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
     if schema != "event" {
         return vec![bytes.to_vec()];
     }
@@ -178,40 +178,48 @@ const DIFFERENT_VECTORS: &[(&str, &str, &str)] = &[
     ("process-terminal", "observed two runners, first wrong [run+runner]", OWN_RUNNER),
 ];
 
+/// The vectors that are documents: schema, file, and where in the question the document stands.
+const VECTORS: [(&str, &str, &str); 8] = [
+    ("status", "status-read", "/raw"),
+    ("process-terminal-candidate", "candidate", ""),
+    ("process-terminal", "proof", "/raw"),
+    ("lease-owner", "lease-owner", "/raw"),
+    ("capacity-owner", "capacity-owner", "/raw"),
+    ("terminal-run-entry", "terminal-entry", "/raw"),
+    ("runner-startup", "runner-startup", "/raw"),
+    ("startup-control", "startup-control", "/raw"),
+];
+
+/// The documents of the vectors: schema, name of the vector, bytes.
+pub(crate) fn of_vectors() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for (schema, file, pointer) in VECTORS {
+        for Vector { name, input, .. } in vectors::of(file) {
+            let given = input.pointer(pointer).filter(|given| given.get("directory").is_none());
+            if let Some(bytes) = given.and_then(bytes_of) {
+                found.push((schema, name, bytes));
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn every_vector_of_a_document_is_valid_exactly_when_its_decoder_accepts_it() {
-    let files = [
-        ("status", "status-read", "/raw"),
-        ("process-terminal-candidate", "candidate", ""),
-        ("process-terminal", "proof", "/raw"),
-        ("lease-owner", "lease-owner", "/raw"),
-        ("capacity-owner", "capacity-owner", "/raw"),
-        ("terminal-run-entry", "terminal-entry", "/raw"),
-        ("runner-startup", "runner-startup", "/raw"),
-        ("startup-control", "startup-control", "/raw"),
-    ];
     let schemas = schemas();
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
-    for (schema, file, pointer) in files {
-        for Vector { name, input, .. } in vectors::of(file) {
-            let given = input.pointer(pointer).filter(|given| given.get("directory").is_none());
-            let Some(bytes) = given.and_then(bytes_of) else { continue };
-            let valid = validates(&schemas, schema, &bytes);
-            let same = decodes(schema, &bytes) == Some(valid.is_ok());
-            match (
-                same,
-                DIFFERENT_VECTORS.iter().find(|(s, n, _)| (*s, *n) == (schema, name.as_str())),
-            ) {
-                (true, None) => {}
-                (false, Some((schema, name, _))) => {
-                    seen.insert((*schema, *name));
-                }
-                (true, Some(_)) => wrong.push(format!("{schema} {name:?}: listed, yet the same")),
-                (false, None) => {
-                    wrong.push(format!("{schema} {name:?}: the schema says {valid:?}"))
-                }
+    for (schema, name, bytes) in of_vectors() {
+        let valid = validates(&schemas, schema, &bytes);
+        let same = decodes(schema, &bytes) == Some(valid.is_ok());
+        match (same, DIFFERENT_VECTORS.iter().find(|(s, n, _)| (*s, *n) == (schema, name.as_str())))
+        {
+            (true, None) => {}
+            (false, Some((schema, name, _))) => {
+                seen.insert((*schema, *name));
             }
+            (true, Some(_)) => wrong.push(format!("{schema} {name:?}: listed, yet the same")),
+            (false, None) => wrong.push(format!("{schema} {name:?}: the schema says {valid:?}")),
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));

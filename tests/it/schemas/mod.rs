@@ -7,7 +7,7 @@
 //! the two judge differently on purpose is listed with the reason, and the lists are exact.
 
 mod answers;
-mod documents;
+pub(crate) mod documents;
 mod stricter;
 mod words;
 mod worked;
@@ -22,6 +22,6 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-fn schemas() -> Schemas {
+pub(crate) fn schemas() -> Schemas {
     Schemas::load(&here("spec/schemas/v1")).expect("the schemas are of known keywords")
 }

@@ -1,0 +1,104 @@
+//! Types for other languages, made from the hand-written schemas of `spec/schemas/v1`.
+//!
+//! Theory of operation. [`shape`] reads the schemas into declarations of its own, in which each type is declared
+//! before it is used; [`typescript`] and [`python`] write them down. [`files`] is both, as paths below `bindings/`
+//! and texts; the program `make-types` writes them and a test compares them with what lies there. The same
+//! schemas make the same bytes.
+//!
+//! A type is wider than its schema, never narrower: what the schema accepts is of the type. Conditions over several
+//! members, patterns, lengths and bounds are not told. A form of schema that would have to be narrowed or guessed
+//! is an error, so that nobody extends the schemas past the types in silence.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+mod python;
+mod shape;
+mod typescript;
+
+/// The program that writes the files, as a command in the repository.
+const COMMAND: &str = "cargo run -p testkit --bin make-types";
+
+/// Every file of the bindings that is made: its path below `bindings/`, and its text.
+///
+/// # Errors
+/// A schema that cannot be read, or of a form that no type stands for; the error names the place.
+pub fn files(schemas: &Path) -> io::Result<BTreeMap<&'static str, String>> {
+    let declared = shape::read(schemas)?;
+    Ok(BTreeMap::from([
+        ("python/runstore_types.py", python::write(&declared)),
+        ("typescript/runstore.d.ts", typescript::write(&declared)),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What is made of the schemas with one of them changed.
+    fn changed(
+        name: &str,
+        change: impl Fn(&mut Value),
+    ) -> io::Result<BTreeMap<&'static str, String>> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let layer = dir.path().join("v1");
+        fs::create_dir(&layer).expect("made");
+        let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/schemas/v1");
+        for entry in fs::read_dir(real).expect("there are schemas") {
+            let path = entry.expect("readable").path();
+            let file = path.file_name().expect("named").to_owned();
+            let mut bytes = fs::read(&path).expect("readable");
+            if *file == *format!("{name}.schema.json") {
+                let mut schema = serde_json::from_slice(&bytes).expect("JSON");
+                change(&mut schema);
+                bytes = schema.to_string().into_bytes();
+            }
+            fs::write(layer.join(file), bytes).expect("written");
+        }
+        files(&layer)
+    }
+
+    #[test]
+    fn a_member_that_is_added_to_a_schema_is_in_both_languages() {
+        let made = changed("roots", |schema| {
+            schema["$defs"]["root"]["properties"]["class"] = json!({"type": ["integer", "null"]});
+        });
+        let made = made.expect("each has a type");
+        let (python, typescript) =
+            (&made["python/runstore_types.py"], &made["typescript/runstore.d.ts"]);
+        assert!(typescript.contains("\n  class?: number | null;\n"), "{typescript}");
+        // A word of the language is no name of a member of a class.
+        let odd = "\n_RootsRootNamed = TypedDict(\"_RootsRootNamed\", {\n    \"class\": Union[int, None],\n}, total=False)\n";
+        assert!(python.contains(odd), "{python}");
+        assert!(python.contains("\nclass RootsRoot(_RootsRootNamed):\n"), "{python}");
+    }
+
+    #[test]
+    fn a_form_that_no_type_stands_for_is_refused_with_its_place() {
+        let properties = |key: &'static str, value: Value| {
+            move |schema: &mut Value| schema["properties"][key] = value.clone()
+        };
+        let refused = |name: &str, change: &dyn Fn(&mut Value), said: &str| {
+            let error = changed(name, change).expect_err(said).to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        refused("roots", &properties("x", json!({"enum": ["a", 1]})), "no list of words");
+        refused("roots", &properties("x", json!({"minimum": 1, "items": true})), "no type is told");
+        let beside = json!({"$ref": "#/$defs/root", "required": ["path"]});
+        refused("roots", &properties("x", beside), "$ref stands beside");
+        refused("roots", &|s| s["required"] = json!(["y"]), "y is required and not described");
+        let condition = json!({"if": {"required": ["y"]}, "then": {}});
+        refused("roots", &|s| s["allOf"] = json!([condition]), "y is named in a condition");
+        let twice = |s: &mut Value| {
+            for key in ["x", "y"] {
+                s["properties"][key] = json!({"enum": ["only", "here"]});
+            }
+        };
+        refused("roots", &twice, "give them a name in SHARED");
+    }
+}
