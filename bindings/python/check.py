@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Say whether JSON documents are of a type of `runstore_types`.
+"""Say whether JSON documents are of a type of `runstore_types` or `runstore_written_types`.
 
     python3 check.py TYPE FILE...   one line for each FILE that is not of TYPE; ends with 1 if there is one
     python3 check.py                reads lines [TYPE, DOCUMENT]; answers each with `ok`, or where and why not
 
-TYPE is the name of a type (`InspectRun`) or of a schema (`status`). Needs Python 3.9, and nothing but its standard
-library. A type says less than its schema; of what it does not say nothing is looked at here.
+TYPE is the name of a type (`InspectRun`) or of a schema (`status`); with `written:` before it one of what the library
+writes (`written:status`). Needs Python 3.9, and nothing but its standard library. A type says less than its schema; of
+what it does not say nothing is looked at here.
 """
 
 import json
@@ -13,6 +14,7 @@ import sys
 import typing
 
 import runstore_types
+import runstore_written_types
 
 _HINTS = {}
 
@@ -61,13 +63,17 @@ def problem(hint, value, place="the document"):
 
 
 def object_problem(hint, value, place):
-    """Why a value is no such object, or None. Members that are not listed may be there."""
+    """Why a value is no such object, or None. Members that are not listed may be there, unless the type is closed."""
     if not isinstance(value, dict):
         return f"{place}: must be an object"
     members, required = members_of(hint)
     for key in sorted(required):
         if key not in value:
             return f"{place}.{key}: missing"
+    if hint in runstore_written_types.CLOSED:
+        for key in value:
+            if key not in members:
+                return f"{place}.{key}: no member of {hint.__name__}"
     listed = (problem(members[key], item, f"{place}.{key}") for key, item in value.items() if key in members)
     return next(filter(None, listed), None)
 
@@ -89,9 +95,11 @@ def plain_problem(hint, value, place):
 
 def named(name):
     """The type of a name."""
-    found = runstore_types.BY_SCHEMA.get(name) or getattr(runstore_types, name, None)
+    layer, _, last = name.rpartition(":")
+    module = {"": runstore_types, "written": runstore_written_types}.get(layer)
+    found = module and (module.BY_SCHEMA.get(last) or getattr(module, last, None))
     if found is None:
-        sys.exit(f"check.py: no type is named {name!r}; see runstore_types.py")
+        sys.exit(f"check.py: no type is named {name!r}; see runstore_types.py and runstore_written_types.py")
     return found
 
 

@@ -1,9 +1,10 @@
-//! Types for other languages, made from the hand-written schemas of `spec/schemas/v1`.
+//! Types for other languages, made from the hand-written schemas of `spec/schemas`.
 //!
 //! Theory of operation. [`shape`] reads the schemas into declarations of its own, in which each type is declared
 //! before it is used; [`typescript`] and [`python`] write them down. [`files`] is both, as paths below `bindings/`
 //! and texts; the program `make-types` writes them and a test compares them with what lies there. The same
-//! schemas make the same bytes.
+//! schemas make the same bytes. Each layer of the schemas has its files: what a reader has to bear, and what
+//! this library writes.
 //!
 //! A type is wider than its schema, never narrower: what the schema accepts is of the type. Conditions over several
 //! members, patterns, lengths and bounds are not told. A form of schema that would have to be narrowed or guessed
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+mod layer;
 mod python;
 mod shape;
 mod typescript;
@@ -20,16 +22,19 @@ mod typescript;
 /// The program that writes the files, as a command in the repository.
 const COMMAND: &str = "cargo run -p testkit --bin make-types";
 
-/// Every file of the bindings that is made: its path below `bindings/`, and its text.
+/// Every file of the bindings that is made: its path below `bindings/`, and its text. `schemas` is the directory of
+/// the layers.
 ///
 /// # Errors
 /// A schema that cannot be read, or of a form that no type stands for; the error names the place.
 pub fn files(schemas: &Path) -> io::Result<BTreeMap<&'static str, String>> {
-    let declared = shape::read(schemas)?;
-    Ok(BTreeMap::from([
-        ("python/runstore_types.py", python::write(&declared)),
-        ("typescript/runstore.d.ts", typescript::write(&declared)),
-    ]))
+    let mut files = BTreeMap::new();
+    for layer in &layer::ALL {
+        let types = shape::read(&schemas.join(layer.dir), layer)?;
+        files.insert(layer.python, python::write(&types, layer));
+        files.insert(layer.typescript, typescript::write(&types, layer));
+    }
+    Ok(files)
 }
 
 #[cfg(test)]
@@ -46,21 +51,23 @@ mod tests {
         change: impl Fn(&mut Value),
     ) -> io::Result<BTreeMap<&'static str, String>> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let layer = dir.path().join("v1");
-        fs::create_dir(&layer).expect("made");
-        let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/schemas/v1");
-        for entry in fs::read_dir(real).expect("there are schemas") {
-            let path = entry.expect("readable").path();
-            let file = path.file_name().expect("named").to_owned();
-            let mut bytes = fs::read(&path).expect("readable");
-            if *file == *format!("{name}.schema.json") {
-                let mut schema = serde_json::from_slice(&bytes).expect("JSON");
-                change(&mut schema);
-                bytes = schema.to_string().into_bytes();
+        for layer in ["v1", "writer-v1"] {
+            let to = dir.path().join(layer);
+            fs::create_dir(&to).expect("made");
+            let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/schemas").join(layer);
+            for entry in fs::read_dir(real).expect("there are schemas") {
+                let path = entry.expect("readable").path();
+                let file = path.file_name().expect("named").to_owned();
+                let mut bytes = fs::read(&path).expect("readable");
+                if *file == *format!("{name}.schema.json") {
+                    let mut schema = serde_json::from_slice(&bytes).expect("JSON");
+                    change(&mut schema);
+                    bytes = schema.to_string().into_bytes();
+                }
+                fs::write(to.join(file), bytes).expect("written");
             }
-            fs::write(layer.join(file), bytes).expect("written");
         }
-        files(&layer)
+        files(dir.path())
     }
 
     #[test]
@@ -99,6 +106,6 @@ mod tests {
                 s["properties"][key] = json!({"enum": ["only", "here"]});
             }
         };
-        refused("roots", &twice, "give them a name in SHARED");
+        refused("roots", &twice, "give them a name in layer.rs");
     }
 }

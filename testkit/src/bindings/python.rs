@@ -2,26 +2,37 @@
 //!
 //! A class cannot mix members that must be there with others before 3.11, so one of each kind is written where both
 //! are needed, the second built on the first. A member whose name is a word of the language stands in a third,
-//! which is made by a call.
+//! which is made by a call. That a type has no other members cannot be told by a class; such types are listed.
 
 use std::fmt::Write as _;
 
+use super::layer::Layer;
 use super::shape::{Body, Declared, Member, Shape, Types};
 
 const HEAD: &str = "\
-\"\"\"Types of the documents of a run store, as a reader has to bear them, and of the answers of `runstore`.
+\"\"\"ABOUT
 
-Made from spec/schemas/v1 by `COMMAND`; changes are made there.
+Made from spec/schemas/LAYER by `COMMAND`; changes are made there.
 
 A type is wider than its schema: conditions over several members, patterns and bounds are not told.
+";
+
+const OF_READERS: &str = "\
 Members and words that are not listed are data of another version. They are kept when a document is rewritten.
 In a document None counts as absent. `Union[SomeWords, str]` is an open list: any other word may stand there.
+";
+
+const OF_WRITERS: &str = "\
+Types in CLOSED have no other members. Where others may add some, theirs stay.
+";
+
+const IMPORTS: &str = "\
 An `int` may be spelled 1.0 in JSON, which Python reads as a float.
 \"\"\"
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Literal, NoReturn, TypedDict, Union
+from typing import NAMES
 ";
 
 /// Names that no member of a class can have.
@@ -33,8 +44,20 @@ const RESERVED: [&str; 35] = [
 ];
 
 /// The whole file.
-pub(super) fn write(types: &Types) -> String {
+pub(super) fn write(types: &Types, layer: &Layer) -> String {
+    let body = body(types);
     let mut out = HEAD.replace("COMMAND", super::COMMAND);
+    out = out.replace("LAYER", layer.dir).replace("ABOUT", layer.about);
+    out.push_str(if layer.is_open { OF_READERS } else { OF_WRITERS });
+    let names = ["Any", "Dict", "FrozenSet", "List", "Literal", "NoReturn", "TypedDict", "Union"];
+    let is_used =
+        |name: &&&str| body.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == **name);
+    let used: Vec<&str> = names.iter().filter(is_used).copied().collect();
+    out + &IMPORTS.replace("NAMES", &used.join(", ")) + &body
+}
+
+fn body(types: &Types) -> String {
+    let mut out = String::new();
     for Declared { name, note, body } in &types.declared {
         match body {
             Body::Words(words) => {
@@ -42,7 +65,13 @@ pub(super) fn write(types: &Types) -> String {
                     words.iter().map(|word| format!("    {},\n", quoted(word))).collect();
                 let _ = write!(out, "\n{name} = Literal[\n{}]\n", words.concat());
             }
-            Body::Object(members) => object(&mut out, name, note.as_deref(), members),
+            Body::Object(members, _) => object(&mut out, name, note.as_deref(), members),
+            Body::OneOf(shapes) => {
+                let shapes: Vec<_> =
+                    shapes.iter().map(|one| format!("    {},\n", shown(one))).collect();
+                let note = note.iter().map(|note| format!("#: {note}\n")).collect::<String>();
+                let _ = write!(out, "\n\n{note}{name} = Union[\n{}]\n", shapes.concat());
+            }
         }
     }
     out.push_str("\n\n#: The type of each schema, by its name.\nBY_SCHEMA: Dict[str, Any] = {\n");
@@ -50,7 +79,18 @@ pub(super) fn write(types: &Types) -> String {
         let _ = writeln!(out, "    {}: {name},", quoted(schema));
     }
     out.push_str("}\n");
+    let closed: Vec<&str> =
+        types.declared.iter().filter(|one| is_closed(one)).map(|one| &*one.name).collect();
+    if !closed.is_empty() {
+        let closed = closed.join(",\n    ");
+        out.push_str("\n#: Types that have no other members.\n");
+        let _ = writeln!(out, "CLOSED: FrozenSet[Any] = frozenset([\n    {closed},\n])");
+    }
     out
+}
+
+fn is_closed(declared: &Declared) -> bool {
+    matches!(declared.body, Body::Object(_, false))
 }
 
 fn object(out: &mut String, name: &str, note: Option<&str>, members: &[Member]) {

@@ -1,7 +1,7 @@
 //! What the schemas say, as declarations of types.
 //!
 //! Theory of operation. First every list of words gets a name: one that stands at several places has it from
-//! [`SHARED`], because a name that follows from one of its places would be wrong at the others. Then each schema is
+//! its layer, because a name that follows from one of its places would be wrong at the others. Then each schema is
 //! read from its root, depth first, and a type is declared when all that it names is. Names follow from the place:
 //! schema, definition, member. Two declarations of one name are an error.
 
@@ -11,6 +11,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::layer::Layer;
 use crate::schema::Schemas;
 
 /// What may stand at a place.
@@ -59,25 +60,10 @@ pub(super) struct Declared {
 #[derive(Debug)]
 pub(super) enum Body {
     Words(Vec<String>),
-    Object(Vec<Member>),
+    /// Members, and whether others may be there.
+    Object(Vec<Member>, bool),
+    OneOf(Vec<Shape>),
 }
-
-/// Lists of words that stand at several places: where one of them stands, and their name.
-const SHARED: &[(&str, &str, &str)] = &[
-    ("status", "/properties/state/anyOf/0/enum", "RunState"),
-    ("status", "/properties/mode/anyOf/0/enum", "RunMode"),
-    ("process-terminal", "/properties/state/enum", "ProofState"),
-    ("process-terminal", "/$defs/writerInstance/properties/kind/enum", "WriterKind"),
-    (
-        "process-terminal",
-        "/$defs/writerInstance/properties/processTree/oneOf/1/properties/reason/enum",
-        "ProcessTreeReason",
-    ),
-    ("inspect", "/$defs/run/properties/verdict/enum", "Verdict"),
-    ("inspect", "/$defs/run/properties/liveness/enum", "Liveness"),
-    ("inspect", "/$defs/finding/properties/severity/enum", "Severity"),
-    ("plan", "/$defs/action/properties/action/enum", "RepairAction"),
-];
 
 /// Keywords that only narrow what the type says already.
 const NARROWING: [&str; 13] = [
@@ -104,10 +90,10 @@ pub(super) struct Types {
 }
 
 /// Reads every schema of a directory, in the order of their names.
-pub(super) fn read(dir: &Path) -> io::Result<Types> {
+pub(super) fn read(dir: &Path, layer: &Layer) -> io::Result<Types> {
     let schemas = Schemas::load(dir)?;
     let mut reader = Reader {
-        words: name_lists(&schemas)?,
+        words: name_lists(&schemas, layer)?,
         schemas: &schemas,
         declared: Vec::new(),
         names: BTreeSet::new(),
@@ -154,14 +140,14 @@ fn words_of(list: &Value, place: &str) -> io::Result<Vec<String>> {
 }
 
 /// The name of every list of words that is a type, by the words.
-fn name_lists(schemas: &Schemas) -> io::Result<BTreeMap<Vec<String>, String>> {
+fn name_lists(schemas: &Schemas, layer: &Layer) -> io::Result<BTreeMap<Vec<String>, String>> {
     let mut found: BTreeMap<Vec<String>, Vec<String>> = BTreeMap::new();
     for name in schemas.names() {
         let schema = whole(schemas, name)?;
         lists(schema, name, &pascal(name), &mut found)?;
     }
     let mut named = BTreeMap::new();
-    for (schema, pointer, name) in SHARED {
+    for (schema, pointer, name) in layer.shared {
         let place = format!("{schema}{pointer}");
         let list =
             schemas.part(schema, pointer).ok_or_else(|| wrong(&place, "nothing is there"))?;
@@ -175,7 +161,7 @@ fn name_lists(schemas: &Schemas) -> io::Result<BTreeMap<Vec<String>, String>> {
             }
             (_, true) => {}
             (several, false) => {
-                let what = "these words stand at several places; give them a name in SHARED";
+                let what = "these words stand at several places; give them a name in layer.rs";
                 return Err(wrong(&several.join(", "), what));
             }
         }
@@ -194,6 +180,8 @@ fn lists(
     for (key, value) in rules {
         let place = format!("{place}/{key}");
         match key.as_str() {
+            // A list of numbers is written where it stands.
+            "enum" if value[0].is_number() => {}
             "enum" => found.entry(words_of(value, &place)?).or_default().push(name.to_owned()),
             "properties" | "$defs" => {
                 for (member, schema) in value.as_object().into_iter().flatten() {
@@ -233,15 +221,24 @@ impl Reader<'_> {
         Ok(Shape::Named(name))
     }
 
-    /// Declares an object type.
+    /// Declares an object type, or one of several.
     fn declare(&mut self, schema: &Value, of: &str, place: &str, name: &str) -> io::Result<()> {
         let rules = rules(schema).ok_or_else(|| wrong(place, "no schema of an object"))?;
-        if rules.get("type") != Some(&Value::from("object")) {
-            return Err(wrong(place, "a type with a name is an object"));
-        }
-        let members = self.members(rules, of, place, name)?;
         let note = ["title", "$comment"].iter().find_map(|key| text_of(rules, key));
-        self.push(place, Declared { name: name.to_owned(), note, body: Body::Object(members) })
+        let body = match rules.get("oneOf") {
+            Some(list) if !rules.contains_key("type") => {
+                match self.alternatives(list, of, &format!("{place}/oneOf"), name)? {
+                    Shape::OneOf(shapes) => Body::OneOf(shapes),
+                    one => Body::OneOf(vec![one]),
+                }
+            }
+            _ if is_object(schema) => {
+                let is_open = rules.get("additionalProperties") != Some(&Value::Bool(false));
+                Body::Object(self.members(rules, of, place, name)?, is_open)
+            }
+            _ => return Err(wrong(place, "a type with a name is an object")),
+        };
+        self.push(place, Declared { name: name.to_owned(), note, body })
     }
 
     fn push(&mut self, place: &str, declared: Declared) -> io::Result<()> {
@@ -269,6 +266,7 @@ impl Reader<'_> {
                 "if" | "then" | "else" | "allOf" | "anyOf" | "oneOf" => {
                     narrows(value, listed, &place)?
                 }
+                "additionalProperties" if value.is_boolean() => {}
                 key if NARROWING.contains(&key) => {}
                 _ => return Err(wrong(&place, "no type stands for this")),
             }
@@ -306,7 +304,7 @@ impl Reader<'_> {
             return self.typed(value, rules, of, place, name);
         }
         // An object whose alternatives only ask for one member or another is one type.
-        if rules.get("type") == Some(&Value::from("object")) && rules.contains_key("properties") {
+        if is_object(schema) && rules.contains_key("properties") {
             return self.typed(&rules["type"], rules, of, place, name);
         }
         let is_alone =
@@ -317,7 +315,7 @@ impl Reader<'_> {
         match *key {
             "$ref" => self.referred(value, of, place),
             "const" => Ok(Shape::Fixed(value.clone())),
-            "enum" => self.words(words_of(value, place)?, place).map(Shape::Words),
+            "enum" => self.listed(value, place),
             _ => self.alternatives(value, of, place, name),
         }
     }
@@ -329,7 +327,7 @@ impl Reader<'_> {
             let schema = self.schemas.part(of, &to[1..]);
             let schema = schema.ok_or_else(|| wrong(place, "it leads nowhere"))?.clone();
             let place = format!("{of}/$defs/{definition}");
-            if schema.get("type") != Some(&Value::from("object")) {
+            if !is_object(&schema) {
                 return self.shape(&schema, of, &place, &name);
             }
             if !self.names.contains(&name) {
@@ -340,6 +338,16 @@ impl Reader<'_> {
         match to.rsplit_once(':') {
             Some((_, schema)) => self.root(schema),
             None => Err(wrong(place, "a reference of another form")),
+        }
+    }
+
+    /// One of the listed words or numbers.
+    fn listed(&mut self, list: &Value, place: &str) -> io::Result<Shape> {
+        match list.as_array() {
+            Some(numbers) if numbers.iter().all(Value::is_number) => {
+                Ok(one_of(numbers.iter().cloned().map(Shape::Fixed).collect()))
+            }
+            _ => self.words(words_of(list, place)?, place).map(Shape::Words),
         }
     }
 
@@ -366,7 +374,7 @@ impl Reader<'_> {
         for (number, schema) in list.iter().enumerate() {
             let name = format!("{name}{}", branch_name(schema, number));
             let shape = match schema.get("enum") {
-                Some(words) => self.words(words_of(words, place)?, place).map(Shape::Words)?,
+                Some(list) => self.listed(list, place)?,
                 None => self.shape(schema, of, &format!("{place}/{number}"), &name)?,
             };
             shapes.push(shape);
@@ -442,6 +450,10 @@ impl Reader<'_> {
     }
 }
 
+fn is_object(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
 /// Alternatives, without a repetition.
 fn one_of(shapes: Vec<Shape>) -> Shape {
     let mut different: Vec<Shape> = Vec::new();
@@ -456,11 +468,30 @@ fn one_of(shapes: Vec<Shape>) -> Shape {
     }
 }
 
-/// What tells an alternative from the others: the word that one of these members has in it, else its number.
+/// What tells an alternative from the others: the words that one of these members has in it, or what they begin
+/// with, else its number.
 fn branch_name(schema: &Value, number: usize) -> String {
-    let fixed = |member: &&str| schema.pointer(&format!("/properties/{member}/const"))?.as_str();
-    let fixed = ["state", "kind", "type", "action"].iter().find_map(fixed);
-    fixed.map_or_else(|| (number + 1).to_string(), pascal)
+    let member = |member: &&str| schema.pointer(&format!("/properties/{member}"));
+    let mut members = ["state", "kind", "type", "action"].iter().filter_map(member);
+    let name = members.find_map(|member| {
+        let words = match &member["enum"] {
+            Value::Null => vec![member["const"].as_str()?],
+            list => list.as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?,
+        };
+        match &words[..] {
+            [one] => Some(pascal(one)),
+            [one, two] => Some(pascal(one) + "Or" + &pascal(two)),
+            several => Some(pascal(&common_start(several))),
+        }
+    });
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| (number + 1).to_string())
+}
+
+fn common_start(words: &[&str]) -> String {
+    let first = words.first().copied().unwrap_or_default();
+    let is_common =
+        |c: &(usize, char)| words.iter().all(|w| w[..].starts_with(&first[..c.0 + c.1.len_utf8()]));
+    first.char_indices().take_while(is_common).map(|(_, c)| c).collect()
 }
 
 fn required(rules: &Map<String, Value>) -> impl Iterator<Item = &str> {

@@ -1,24 +1,34 @@
 //! The declarations as TypeScript: interfaces and unions, no code.
 //!
-//! An object has an index signature, because other members may be there and survive. An open list of words is
+//! An object that others may add to has an index signature, because their members survive. An open list of words is
 //! written so that editors still offer the words that are known.
 
 use std::fmt::Write as _;
 
+use super::layer::Layer;
 use super::shape::{Body, Declared, Member, Shape, Types};
 
 const HEAD: &str = "\
-// Types of the documents of a run store, as a reader has to bear them, and of the answers of `runstore`.
-// Made from spec/schemas/v1 by `COMMAND`; changes are made there.
+// ABOUT
+// Made from spec/schemas/LAYER by `COMMAND`; changes are made there.
 //
 // A type is wider than its schema: conditions over several members, patterns and bounds are not told.
+";
+
+const OF_READERS: &str = "\
 // Members and words that are not listed are data of another version. They are kept when a document is rewritten.
 // In a document `null` counts as absent. A list with `(string & {})` is open: any other word may stand there.
 ";
 
+const OF_WRITERS: &str = "\
+// An object without an index signature has no other members. Where others may add some, theirs stay.
+";
+
 /// The whole file.
-pub(super) fn write(types: &Types) -> String {
+pub(super) fn write(types: &Types, layer: &Layer) -> String {
     let mut out = HEAD.replace("COMMAND", super::COMMAND);
+    out = out.replace("LAYER", layer.dir).replace("ABOUT", layer.about);
+    out.push_str(if layer.is_open { OF_READERS } else { OF_WRITERS });
     for Declared { name, note, body } in &types.declared {
         out.push('\n');
         comment(&mut out, "", note.as_deref());
@@ -27,7 +37,11 @@ pub(super) fn write(types: &Types) -> String {
                 let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
                 let _ = writeln!(out, "export type {name} =\n  | {};", words.join("\n  | "));
             }
-            Body::Object(members) => object(&mut out, name, members),
+            Body::Object(members, is_open) => object(&mut out, name, members, *is_open),
+            Body::OneOf(shapes) => {
+                let shapes: Vec<_> = shapes.iter().map(shown).collect();
+                let _ = writeln!(out, "export type {name} =\n  | {};", shapes.join("\n  | "));
+            }
         }
     }
     out.push_str("\n/** The type of each schema, by its name. */\nexport interface BySchema {\n");
@@ -38,14 +52,14 @@ pub(super) fn write(types: &Types) -> String {
     out
 }
 
-fn object(out: &mut String, name: &str, members: &[Member]) {
+fn object(out: &mut String, name: &str, members: &[Member], is_open: bool) {
     let _ = writeln!(out, "export interface {name} {{");
     for Member { name, shape, required, note } in members {
         comment(out, "  ", note.as_deref());
         let mark = if *required { "" } else { "?" };
         let _ = writeln!(out, "  {}{mark}: {};", key(name), shown(shape));
     }
-    let _ = writeln!(out, "  [member: string]: unknown;\n}}");
+    out.push_str(if is_open { "  [member: string]: unknown;\n}\n" } else { "}\n" });
 }
 
 fn comment(out: &mut String, indent: &str, note: Option<&str>) {

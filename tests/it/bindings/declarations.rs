@@ -1,7 +1,7 @@
 //! A reader of the TypeScript declarations in `bindings/typescript`, and what it means for a value to be of one.
 //!
 //! Theory of operation. The text is cut into words and signs, and read by the grammar of what the generator writes:
-//! interfaces with an index signature, and unions of literals, names, arrays and records. Everything else is
+//! interfaces with or without an index signature, and unions of literals, names, arrays and records. Everything else is
 //! refused, so nothing is passed over. This is no compiler: it knows no other TypeScript, and it judges values of
 //! JSON, not expressions. A compiler judges the same documents where there is one.
 
@@ -24,7 +24,8 @@ enum Kind {
     /// By any name, or those of a list.
     Record(Box<Kind>, Box<Kind>),
     OneOf(Vec<Kind>),
-    Object(Vec<(String, bool, Kind)>),
+    /// Members, and whether others may be there.
+    Object(Vec<(String, bool, Kind)>, bool),
 }
 
 /// All declarations of a file.
@@ -52,7 +53,7 @@ impl Declarations {
 
     /// The name of the type of a schema.
     pub(super) fn of_schema(&self, schema: &str) -> String {
-        let Some(Kind::Object(members)) = self.0.get("BySchema") else {
+        let Some(Kind::Object(members, _)) = self.0.get("BySchema") else {
             panic!("a list of schemas")
         };
         let found = members.iter().find(|(name, ..)| name == schema);
@@ -86,11 +87,14 @@ impl Declarations {
                 members.iter().all(|(key, item)| key_fits(key) && self.is(values, item))
             }),
             Kind::OneOf(kinds) => kinds.iter().any(|kind| self.is(kind, value)),
-            Kind::Object(listed) => value.as_object().is_some_and(|members| {
-                listed.iter().all(|(name, required, kind)| match members.get(name) {
+            Kind::Object(listed, is_open) => value.as_object().is_some_and(|members| {
+                let is_listed = |key: &String| listed.iter().any(|(name, ..)| name == key);
+                let others_may = *is_open || members.keys().all(is_listed);
+                let fits = |(name, required, kind): &(String, bool, Kind)| match members.get(name) {
                     Some(item) => self.is(kind, item),
                     None => !required,
-                })
+                };
+                others_may && listed.iter().all(fits)
             }),
         }
     }
@@ -105,7 +109,7 @@ impl Declarations {
                 Kind::List(items) => open.push(items),
                 Kind::Record(keys, values) => open.extend([&**keys, &**values]),
                 Kind::OneOf(kinds) => open.extend(kinds),
-                Kind::Object(members) => open.extend(members.iter().map(|(.., kind)| kind)),
+                Kind::Object(members, _) => open.extend(members.iter().map(|(.., kind)| kind)),
                 _ => {}
             }
         }
@@ -157,12 +161,13 @@ impl Reader {
 
     fn object(&mut self) -> Kind {
         self.expect("{");
-        let mut members = Vec::new();
+        let (mut members, mut is_open) = (Vec::new(), false);
         while !self.takes("}") {
             if self.takes("[") {
                 for token in ["member", ":", "string", "]", ":", "unknown", ";"] {
                     self.expect(token);
                 }
+                is_open = true;
                 continue;
             }
             let name = self.next();
@@ -172,7 +177,7 @@ impl Reader {
             members.push((name, required, self.union()));
             self.expect(";");
         }
-        Kind::Object(members)
+        Kind::Object(members, is_open)
     }
 
     fn union(&mut self) -> Kind {

@@ -3,8 +3,8 @@
 //! Theory of operation. That the files are what the generator makes says nothing about the generator. So the files
 //! are read as their users read them, the Python by Python itself ([`python`]), the TypeScript by a reader of its
 //! declarations ([`declarations`]) and, where there is one, by its compiler ([`typescript`]); and each is asked about
-//! every vector, recording, case and example ([`samples`]). What a schema accepts has to be of the type. Of the
-//! examples, changes are made whose answer follows from the schema: a member that must be there is left out, one is of a
+//! every vector, recording, case, example and everything that the library writes ([`samples`]). What a schema accepts has to be of the type. Of the
+//! examples and of written documents, changes are made whose answer follows from the schema: a member that must be there is left out, one is of a
 //! wrong type, a word is not listed, one more member stands there.
 
 mod declarations;
@@ -21,8 +21,8 @@ fn here(path: &str) -> PathBuf {
 
 #[test]
 fn the_types_are_what_the_schemas_make() {
-    let made = testkit::bindings::files(&here("spec/schemas/v1")).expect("each has a type");
-    assert_eq!(made.len(), 2, "one file for each language");
+    let made = testkit::bindings::files(&here("spec/schemas")).expect("each has a type");
+    assert_eq!(made.len(), 4, "one file for each language and layer");
     for (name, text) in made {
         let there = fs::read_to_string(here("bindings").join(name)).unwrap_or_default();
         assert!(

@@ -27,10 +27,16 @@ fn check() -> Command {
     command
 }
 
+/// What the checker calls the type of a document.
+fn name(of: &Sample) -> String {
+    let layer = if of.is_written { "written:" } else { "" };
+    format!("{layer}{}", of.schema)
+}
+
 /// What the checker says of each document.
 fn answers(samples: &[Sample], dir: &Path) -> Vec<String> {
     let lines: Vec<String> =
-        samples.iter().map(|one| json!([one.schema, one.document]).to_string() + "\n").collect();
+        samples.iter().map(|one| json!([name(one), one.document]).to_string() + "\n").collect();
     let input = dir.join("documents");
     fs::write(&input, lines.concat()).expect("room");
     let out =
@@ -45,17 +51,13 @@ fn every_document_that_a_schema_accepts_is_of_its_python_type() {
         return;
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut samples = samples::accepted();
-    let count = samples.len();
-    samples.extend(samples::changed());
-    let answers = answers(&samples, dir.path());
+    let samples = samples::all();
+    let answers = answers(samples, dir.path());
     assert_eq!(answers.len(), samples.len(), "an answer for each");
     let other = samples.iter().zip(&answers).filter(|(one, said)| (*said == "ok") != one.fits);
     let wrong: Vec<_> =
-        other.map(|(one, said)| format!("{}: {}: {said}", one.schema, one.what)).collect();
+        other.map(|(one, said)| format!("{}: {}: {said}", name(one), one.what)).collect();
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), samples.len(), wrong.join("\n"));
-    let refused = samples.iter().filter(|one| !one.fits).count();
-    assert!(count > 1000 && refused > 500, "{count} documents and {refused} bad ones were asked");
 }
 
 #[test]

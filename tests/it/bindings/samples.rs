@@ -1,6 +1,8 @@
 //! Documents that are, or are not, of a type.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 use testkit::schema::Schemas;
@@ -8,26 +10,54 @@ use testkit::tree;
 
 use super::here;
 use crate::ask;
-use crate::schemas::{documents, schemas};
+use crate::schemas::{documents, written};
 
 /// A document and whether it has to be of the type of its schema.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) schema: String,
+    /// Whether the schema is one of what the library writes.
+    pub(super) is_written: bool,
     /// Where it comes from, and what was changed.
     pub(super) what: String,
     pub(super) document: Value,
     pub(super) fits: bool,
 }
 
+/// Everything that is asked about: all documents, and changes of the examples and of one written document of each
+/// schema.
+pub(super) fn all() -> &'static [Sample] {
+    static ALL: OnceLock<Vec<Sample>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let (reader, writer) = (layer(false), layer(true));
+        let mut samples = accepted(&reader);
+        let (count, mut seen) = (samples.len(), BTreeSet::new());
+        for (schema, document) in written::documents() {
+            let what = "written by the library".to_owned();
+            samples.push(Sample { schema, is_written: true, what, document, fits: true });
+        }
+        assert!(count > 1000 && samples.len() > count + 100, "{count} of {}", samples.len());
+        for one in samples.clone() {
+            match one.is_written {
+                true if seen.insert(one.schema.clone()) => samples.extend(changed(&writer, &one)),
+                false if one.what.starts_with("example") => samples.extend(changed(&reader, &one)),
+                _ => {}
+            }
+        }
+        assert_eq!(seen.len(), writer.names().count(), "one of each");
+        assert!(samples.iter().filter(|one| !one.fits).count() > 1000, "many do not fit");
+        samples
+    })
+}
+
 /// Every vector, recording, case, example and some answers, as far as the schema accepts them.
-pub(super) fn accepted() -> Vec<Sample> {
-    let schemas = schemas();
+fn accepted(schemas: &Schemas) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut add = |schema: &str, what: String, bytes: &[u8]| {
-        if documents::validates(&schemas, schema, bytes).is_ok() {
+        if documents::validates(schemas, schema, bytes).is_ok() {
             let document = serde_json::from_slice(bytes).expect("valid, so it parses");
-            samples.push(Sample { schema: schema.to_owned(), what, document, fits: true });
+            let schema = schema.to_owned();
+            samples.push(Sample { schema, is_written: false, what, document, fits: true });
         }
     };
     for (schema, name, bytes) in documents::of_vectors() {
@@ -45,7 +75,7 @@ pub(super) fn accepted() -> Vec<Sample> {
         }
     }
     for (schema, what, bytes) in examples() {
-        add(&schema, what, &bytes);
+        add(&schema, format!("example {what}"), &bytes);
     }
     let store = here("examples/store");
     let store = ask::utf8(&store);
@@ -82,60 +112,79 @@ fn examples() -> Vec<(String, String, Vec<u8>)> {
     named.collect()
 }
 
-/// The examples with one change each, whose answer follows from the schema.
-pub(super) fn changed() -> Vec<Sample> {
-    let schemas = schemas();
+/// The schemas of what a reader has to bear, or of what the library writes.
+fn layer(is_written: bool) -> Schemas {
+    let dir = if is_written { "spec/schemas/writer-v1" } else { "spec/schemas/v1" };
+    Schemas::load(&here(dir)).expect("the schemas are of known keywords")
+}
+
+/// Documents with one change each, whose answer follows from the schema.
+fn changed(schemas: &Schemas, of: &Sample) -> Vec<Sample> {
     let mut samples = Vec::new();
-    for (schema, file, bytes) in examples() {
-        let document: Map<String, Value> = serde_json::from_slice(&bytes).expect("an object");
-        let mut add = |what: String, document: Map<String, Value>, fits: bool| {
-            let (schema, what) = (schema.clone(), format!("{file}, {what}"));
-            samples.push(Sample { schema, what, document: document.into(), fits });
-        };
-        let mut more = document.clone();
-        more.insert("noSuchMember".to_owned(), json!({ "of": ["another", 1, null] }));
-        add("with one more member".to_owned(), more, true);
-        let required = schemas.part(&schema, "/required").and_then(Value::as_array).cloned();
-        for key in required.iter().flatten().filter_map(Value::as_str) {
-            let mut less = document.clone();
-            less.remove(key);
-            add(format!("without {key}"), less, false);
-        }
-        for key in document.keys() {
-            let changes = changes(&schemas, &schema, key);
-            for (value, fits) in changes {
-                let what = format!("with {key} as {value}");
-                let mut other = document.clone();
-                other.insert(key.clone(), value);
-                add(what, other, fits);
-            }
+    let document = of.document.as_object().expect("every document is an object");
+    let mut add = |what: String, document: Map<String, Value>, fits: bool| {
+        let what = format!("{}, {what}", of.what);
+        samples.push(Sample { what, document: document.into(), fits, ..of.clone() });
+    };
+    let schema = schemas.part(&of.schema, "").expect("every sample has a schema");
+    let mut more = document.clone();
+    more.insert("noSuchMember".to_owned(), json!({ "of": ["another", 1, null] }));
+    add("with one more member".to_owned(), more, !is_closed(schema));
+    for key in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let mut less = document.clone();
+        less.remove(key);
+        add(format!("without {key}"), less, false);
+    }
+    for key in document.keys() {
+        for (value, fits) in changes(&schema["properties"][key]) {
+            let what = format!("with {key} as {value}");
+            let mut other = document.clone();
+            other.insert(key.clone(), value);
+            add(what, other, fits);
         }
     }
     samples
 }
 
-/// Values for a member of the root of a schema, and whether they are of its type.
-fn changes(schemas: &Schemas, schema: &str, key: &str) -> Vec<(Value, bool)> {
-    let Some(rules) = schemas.part(schema, &format!("/properties/{key}")) else {
-        return Vec::new();
-    };
-    let nothing = json!("no-such-word");
-    if let Some(any_of) = rules["anyOf"].as_array() {
-        // An open list of words takes any other; what takes anything takes a number too.
-        let is_open = any_of.iter().any(|one| one["enum"].is_array());
-        return vec![(nothing, true), (json!(7), !is_open)];
+/// Whether a schema allows no other members.
+fn is_closed(schema: &Value) -> bool {
+    match schema["oneOf"].as_array() {
+        Some(several) if schema["properties"].is_null() => several.iter().all(is_closed),
+        _ => schema["additionalProperties"] == false,
     }
+}
+
+/// Values for a member, and whether they are of its type. Of a member that is described elsewhere there are none.
+fn changes(rules: &Value) -> Vec<(Value, bool)> {
+    let nothing = json!("no-such-word");
     if rules["enum"].is_array() || rules.get("const").is_some() {
         return vec![(nothing, false), (json!(7), false), (json!(null), false)];
     }
-    let Some(told) = rules.get("type") else { return vec![(nothing, true), (json!(7.5), true)] };
-    let one = std::slice::from_ref(told);
-    let types: Vec<_> = told.as_array().map_or(one, Vec::as_slice).iter().collect();
-    let has = |name: &str| types.iter().any(|kind| *kind == name);
+    let one = std::slice::from_ref(rules);
+    let any_of = rules["anyOf"].as_array().map_or(one, Vec::as_slice);
+    let said = ["type", "enum", "$ref", "oneOf", "allOf"];
+    let is_anything = |rules: &&Value| {
+        rules.as_object().map_or(rules.as_bool() == Some(true), |rules| {
+            said.iter().chain(&["anyOf"]).all(|key| !rules.contains_key(*key))
+        })
+    };
+    if any_of.iter().any(|rules| is_anything(&rules)) {
+        return vec![(nothing, true), (json!(7.5), true), (json!([[]]), true)];
+    }
+    if any_of.iter().any(|rules| rules.get("type").is_none() && rules.get("enum").is_none()) {
+        return Vec::new();
+    }
+    // Of an open list of words the other alternative is any text.
+    let types = any_of.iter().flat_map(|rules| match &rules["type"] {
+        Value::Array(several) => several.clone(),
+        one => vec![one.clone()],
+    });
+    let types: Vec<Value> = types.collect();
+    let has = |name: &str| types.iter().any(|kind| kind == name);
     let mut values = vec![
         (json!(null), has("null")),
         (json!(true), has("boolean")),
-        (json!("text"), has("string")),
+        (nothing, has("string")),
         (json!(7), has("integer") || has("number")),
     ];
     if !has("array") {

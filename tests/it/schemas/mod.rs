@@ -11,7 +11,7 @@ pub(crate) mod documents;
 mod stricter;
 mod words;
 mod worked;
-mod written;
+pub(crate) mod written;
 
 use std::path::{Path, PathBuf};
 

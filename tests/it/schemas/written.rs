@@ -59,13 +59,14 @@ pub(super) struct Judge {
     writer: Schemas,
     counts: RefCell<BTreeMap<String, usize>>,
     wrong: RefCell<Vec<String>>,
+    documents: RefCell<Vec<(String, Value)>>,
 }
 
 impl Judge {
     fn new() -> Self {
         let writer = Schemas::load(&here("spec/schemas/writer-v1")).expect("of known keywords");
-        let (counts, wrong) = (RefCell::default(), RefCell::default());
-        Self { reader: schemas(), writer, counts, wrong }
+        let (counts, wrong, documents) = Default::default();
+        Self { reader: schemas(), writer, counts, wrong, documents }
     }
 
     /// Holds one document to a schema of the writer's layer, or a part of it, and to the reader's.
@@ -77,6 +78,9 @@ impl Judge {
             bad.extend(theirs.into_iter().map(|why| format!("reader's layer: {why}")));
         }
         *self.counts.borrow_mut().entry(format!("{schema}{part}")).or_default() += 1;
+        if part.is_empty() {
+            self.documents.borrow_mut().push((schema.to_owned(), value.clone()));
+        }
         for step in value["steps"].as_array().into_iter().flatten() {
             if step.get("processTerminal").is_some() {
                 let text = step["processTerminal"].to_string();
@@ -634,8 +638,8 @@ fn requests(judge: &Judge) {
     judge.disk("requests", &host);
 }
 
-#[test]
-fn everything_that_is_written_is_valid_in_both_layers() {
+/// Judges everything that is written.
+fn all() -> Judge {
     let judge = Judge::new();
     statuses(&judge);
     proofs(&judge);
@@ -649,6 +653,17 @@ fn everything_that_is_written_is_valid_in_both_layers() {
     waits(&judge);
     starts(&judge);
     requests(&judge);
+    judge
+}
+
+/// Every document that is written, each with its schema.
+pub(crate) fn documents() -> Vec<(String, Value)> {
+    all().documents.into_inner()
+}
+
+#[test]
+fn everything_that_is_written_is_valid_in_both_layers() {
+    let judge = all();
     let wrong = judge.wrong.into_inner();
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
     let counts = judge.counts.into_inner();
