@@ -1,7 +1,7 @@
 //! Types for other languages, made from the hand-written schemas of `spec/schemas`.
 //!
-//! Theory of operation. [`shape`] reads the schemas into declarations of its own, in which each type is declared
-//! before it is used; [`typescript`] and [`python`] write them down. [`files`] is both, as paths below `bindings/`
+//! Theory of operation. `shape` reads the schemas into declarations of its own, in which each type is declared
+//! before it is used; `typescript` and `python` write them down. [`files`] is both, as paths below `bindings/`
 //! and texts; the program `make-types` writes them and a test compares them with what lies there. The same
 //! schemas make the same bytes. Each layer of the schemas has its files: what a reader has to bear, and what
 //! this library writes.
