@@ -88,6 +88,14 @@ impl Cell {
         Ok(path)
     }
 
+    /// A new gate for the process of a call.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn gate(&self) -> io::Result<Gate> {
+        Gate::make(self.base.join("put/gate"))
+    }
+
     /// Where the record of system calls lies.
     pub(crate) fn calls_path(&self) -> PathBuf {
         self.base.join("calls.txt")
@@ -252,6 +260,37 @@ impl Cell {
                 self.walk(&path, tree);
             }
         }
+    }
+}
+
+/// A pipe at which a process waits before it becomes a subject, so that its number is known before it looks at anything.
+#[derive(Debug)]
+pub(crate) struct Gate(PathBuf);
+
+impl Gate {
+    fn make(path: PathBuf) -> io::Result<Self> {
+        // A gate of an earlier call: its process is past it.
+        let _ = fs::remove_file(&path);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)?;
+        Ok(Self(path))
+    }
+
+    /// The command, held. What waits becomes the command itself: its number stays.
+    pub(crate) fn before(&self, command: Vec<String>) -> Vec<String> {
+        let path = self.0.to_string_lossy().into_owned();
+        let script = "read -r line <\"$1\"; shift; exec \"$@\"".to_owned();
+        let mut held = vec!["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned(), path];
+        held.extend(command);
+        held
+    }
+
+    /// Lets it go on. The end that is given back is kept open until it has.
+    pub(crate) fn open(self) -> Option<fs::File> {
+        use std::io::Write as _;
+        let mut end = fs::File::options().read(true).write(true).open(&self.0).ok()?;
+        end.write_all(b"\n").ok()?;
+        Some(end)
     }
 }
 
@@ -432,5 +471,26 @@ fn merge(value: &mut Value, patch: Option<&Value>) {
         } else {
             value[key] = new.clone();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::Subject;
+
+    #[test]
+    fn a_held_process_says_nothing_and_becomes_its_subject_under_the_same_number() {
+        let path = std::env::temp_dir().join(format!("conformance-gate-{}", std::process::id()));
+        let gate = Gate::make(path.clone()).expect("a pipe");
+        let command = gate.before(["sh", "-c", "echo $$"].map(str::to_owned).into());
+        let mut subject = Subject::start(&command, "gate", &[], None).expect("a shell");
+        assert!(subject.ended().is_none(), "it waits");
+        let end = gate.open().expect("the gate opens");
+        assert!(subject.wait(std::time::Duration::from_secs(20)), "it goes on");
+        let said = subject.said();
+        assert_eq!(said.stdout.trim(), subject.pid().to_string(), "{}", said.stderr);
+        drop(end);
+        fs::remove_file(path).expect("removed");
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn play(
         child: None,
         past: Vec::new(),
         helpers: Helpers::default(),
+        gates: Vec::new(),
         hammer: None,
         seen: Evidence::default(),
     };
@@ -85,6 +86,8 @@ struct Player<'t> {
     /// Calls before the last one.
     past: Vec<(Option<String>, Subject)>,
     helpers: Helpers,
+    /// Open ends of gates, until the scenario is over: a process may come to its gate late.
+    gates: Vec<fs::File>,
     hammer: Option<Hammer>,
     seen: Evidence,
 }
@@ -306,12 +309,20 @@ impl Player<'_> {
         self.past.extend(self.child.take());
         self.recorder.mark("start");
         let name = text("as").map(str::to_owned);
+        let own = step.get("own");
+        let gate = own.map(|_| self.cell.gate()).transpose();
+        let gate = gate.map_err(|e| format!("its process cannot be held: {e}"))?;
+        let command = gate.as_ref().map_or(command.clone(), |gate| gate.before(command));
         match Subject::start(&command, &self.token, &env, Some(&input)) {
             Ok(child) => self.child = Some((name.clone(), child)),
             Err(e) => {
                 self.seen.broken = Some(e);
                 return Ok(());
             }
+        }
+        if let (Some(own), Some(gate)) = (own, gate) {
+            self.plant_own(own);
+            self.gates.extend(gate.open());
         }
         if step.get("wait") == Some(&Value::Bool(false)) {
             return Ok(());
@@ -321,6 +332,17 @@ impl Player<'_> {
             self.seen.said_as.insert(name, child.said());
         }
         ended
+    }
+
+    /// Plants a file that names the process of a call, which is held meanwhile.
+    fn plant_own(&mut self, own: &Value) {
+        let pid = self.child.as_ref().map_or(0, |(_, child)| child.pid());
+        self.cell.names.insert("own.pid".into(), pid.to_string());
+        let own = numbers(&fill_value(&self.cell.names, own));
+        let path = own.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
+        self.seen.said.insert(path.clone());
+        let done = self.cell.plant(&own);
+        self.made(done, &path);
     }
 
     fn run_to_its_end(
