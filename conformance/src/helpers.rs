@@ -15,7 +15,7 @@ use crate::raw;
 pub(crate) struct Helpers(BTreeMap<String, Child>);
 
 impl Helpers {
-    /// Starts one. `${name.pid}`, `${name.start}` are then names of the scenario.
+    /// Starts one. `${name.pid}`, `${name.start}` and `${name.inode}` are then names of the scenario.
     ///
     /// # Errors
     /// What the system says.
@@ -32,6 +32,8 @@ impl Helpers {
         let pid = child.id();
         names.insert(format!("{name}.pid"), pid.to_string());
         names.insert(format!("{name}.start"), raw::start_identity(pid).unwrap_or_default());
+        let inode = raw::process_inode(pid).map(|inode| inode.to_string());
+        names.insert(format!("{name}.inode"), inode.unwrap_or_default());
         self.0.insert(name.to_owned(), child);
         Ok(())
     }

@@ -122,6 +122,23 @@ pub(crate) fn start_identity(pid: u32) -> Option<String> {
     Some(format!("linux:{ticks}"))
 }
 
+/// The inode of a handle of a process, where the kernel gives each process its own (Linux 6.9 and later).
+#[cfg(target_os = "linux")]
+pub(crate) fn process_inode(pid: u32) -> Option<u64> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    // The magic number of pidfs; elsewhere all handles share one inode.
+    let is_pidfs = rustix::fs::fstatfs(&handle).ok()?.f_type == 0x5049_4446;
+    is_pidfs.then(|| rustix::fs::fstat(&handle).ok().map(|stat| stat.st_ino))?
+}
+
+/// Without handles no process has one.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn process_inode(_pid: u32) -> Option<u64> {
+    None
+}
+
 /// Which start of the system this is.
 pub(crate) fn boot_id() -> Option<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -185,6 +202,16 @@ mod tests {
         assert!(segment("C:\\x", 255).starts_with("~sha256-"));
         assert_eq!(segment(&"é".repeat(42), 255).len(), 252);
         assert!(segment(&"é".repeat(43), 255).starts_with("~sha256-"));
+    }
+
+    #[test]
+    fn two_processes_have_two_inodes_where_they_have_any() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().expect("a process");
+        let (own, other) = (process_inode(std::process::id()), process_inode(child.id()));
+        child.kill().expect("ended");
+        child.wait().expect("waited for");
+        assert_eq!(own.is_some(), other.is_some());
+        assert!(own.is_none() || own != other, "{own:?}");
     }
 
     #[test]

@@ -334,7 +334,9 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
         let first = runs.and_then(|runs| runs.get(0)).and_then(serde_json::Value::as_object);
         let all = seen.last.answer.as_ref().and_then(serde_json::Value::as_object);
         let members = first.into_iter().chain(all).flat_map(|members| members.keys());
-        let skills = members.map(|name| format!("answer:{name}")).collect();
+        let skills = members.map(|name| format!("answer:{name}"));
+        let pidfs = crate::raw::process_inode(std::process::id()).map(|_| "pidfs".to_owned());
+        let skills = skills.chain(pidfs).collect();
         return Ok(("the subject answered in JSON".into(), skills));
     }
     if role == "launcher" || role == "repairer" {
