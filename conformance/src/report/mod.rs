@@ -4,8 +4,12 @@
 //! all of them tell the same. Text from a
 //! subject or a kept report is data: what is no plain character is escaped in each form by its own rules.
 
+mod drawing;
 mod html;
 mod machine;
+mod paths;
+
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
@@ -14,12 +18,15 @@ pub use machine::{badge, diff, junit, tap};
 
 use crate::cases::{Grade, Scenario};
 use crate::clauses::{self, Clause};
-use crate::evidence::{Ended, Event};
+use crate::evidence::{Ended, Entry, Event, Evidence, Op, Tree};
 use crate::raw;
 use crate::suite::{Outcome, Verdict};
 
 /// Events of one scenario that a report holds.
 const TRACE: usize = 400;
+
+/// Names of one scenario that a report holds.
+const FILES: usize = 200;
 
 /// What a check asks for, in one word.
 pub fn strength(is_must: bool) -> &'static str {
@@ -72,6 +79,60 @@ fn event(event: &Event) -> Value {
     out
 }
 
+/// What became of a name, in one word.
+fn became(start: Option<&Entry>, end: Option<&Entry>, is_touched: bool) -> &'static str {
+    match (start, end) {
+        (None, _) => "made",
+        (_, None) => "removed",
+        // The size of a directory says nothing that the names in it do not say.
+        (Some(old), Some(new)) if [old.kind, new.kind] == ["directory"; 2] => {
+            if old.mode == new.mode { "same" } else { "changed" }
+        }
+        (Some(old), Some(new)) if old != new => "changed",
+        // A text that was not read may differ.
+        (_, Some(new)) if new.kind == "file" && new.text.is_none() && is_touched => "changed",
+        _ => "same",
+    }
+}
+
+/// Names of the store at the end of a scenario, and those that are gone, with what became of them. Directories that were
+/// there all the time are left out.
+fn files(seen: &Evidence) -> Vec<Value> {
+    let none = Tree::new();
+    let tree = |name: &str| seen.trees.get(name).unwrap_or(&none);
+    let (start, end) = (tree("start"), tree("end"));
+    // The last that happened to a name: who did it, and whether its text was read.
+    let last: BTreeMap<&str, &Event> = seen
+        .trace
+        .iter()
+        .filter(|event| event.op != Op::Mark)
+        .map(|event| (event.path.as_str(), event))
+        .collect();
+    let mut all: BTreeMap<&String, _> = start.iter().collect();
+    all.extend(end);
+    let of = |(path, entry): (&String, &Entry)| {
+        let last = last.get(path.as_str());
+        let is_touched = last.is_some_and(|event| event.op != Op::Found);
+        let became = became(start.get(path), end.get(path), is_touched);
+        if became == "same" && entry.kind == "directory" {
+            return None;
+        }
+        let mut out = json!({
+            "path": path, "became": became, "kind": entry.kind, "bytes": entry.size,
+            "mode": format!("{:04o}", entry.mode),
+        });
+        if let Some(event) = last {
+            out["by"] = if event.by_suite { "suite" } else { "subject" }.into();
+        }
+        let is_told = last.is_some_and(|event| event.version.is_some());
+        if let Some(text) = entry.text.as_ref().filter(|_| became != "same" && !is_told) {
+            out["text"] = raw::brief(text, 1000).into();
+        }
+        Some(out)
+    };
+    all.into_iter().filter_map(of).collect()
+}
+
 /// One object: `conformance/schemas/conformance-v1/report.schema.json`.
 pub fn json(outcome: &Outcome, scenarios: &[Scenario]) -> Value {
     let counts: serde_json::Map<_, _> = Verdict::ALL
@@ -97,11 +158,15 @@ pub fn json(outcome: &Outcome, scenarios: &[Scenario]) -> Value {
         .iter()
         .map(|played| {
             let trace: Vec<_> = played.seen.trace.iter().take(TRACE).map(event).collect();
+            let mut files = files(&played.seen);
+            let are_whole = files.len() <= FILES;
+            files.truncate(FILES);
             json!({
                 "id": played.id, "about": played.about, "tookMs": played.seen.took_ms, "limitMs": played.limit_ms,
                 "ended": ended(played.seen.last.ended.as_ref()), "missed": played.seen.missed,
                 "stdout": raw::brief(&played.seen.last.stdout, 4000), "stderr": raw::brief(&played.seen.last.stderr, 4000), "trace": trace,
-                "traceIsWhole": played.seen.trace.len() <= TRACE,
+                "traceIsWhole": played.seen.trace.len() <= TRACE, "files": files,
+                "filesAreWhole": are_whole,
             })
         })
         .collect();
@@ -150,4 +215,69 @@ pub fn text(report: &Value) -> String {
     let level = report["levelReached"].as_str().unwrap_or("none");
     out.push_str(&format!("level reached: {level}\n"));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(kind: &'static str, size: u64, text: Option<&str>) -> Entry {
+        Entry { kind, mode: 0o600, size, text: text.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_report_tells_what_became_of_each_name_and_leaves_out_what_says_nothing() {
+        let start = [
+            ("dir", entry("directory", 10, None)),
+            ("gone", entry("file", 1, Some("a"))),
+            ("kept", entry("file", 1, Some("a"))),
+            ("large", entry("file", 9, None)),
+            ("text", entry("file", 1, Some("a"))),
+        ];
+        let end = [
+            ("dir", entry("directory", 20, None)),
+            ("kept", entry("file", 1, Some("a"))),
+            ("large", entry("file", 9, None)),
+            ("new", entry("file", 1, Some("b"))),
+            ("text", entry("file", 1, Some("b"))),
+        ];
+        let tree = |names: &[(&str, Entry)]| -> Tree {
+            names.iter().map(|(name, entry)| ((*name).to_owned(), entry.clone())).collect()
+        };
+        let mut seen = Evidence::default();
+        seen.trees.insert("start".into(), tree(&start));
+        seen.trees.insert("end".into(), tree(&end));
+        let event = |path: &str, op: Op| Event {
+            at_ms: 0,
+            op,
+            path: path.into(),
+            from: None,
+            version: None,
+            by_suite: false,
+            is_dir: false,
+        };
+        seen.trace = vec![event("large", Op::Modified), event("new", Op::Created)];
+        let told = files(&seen);
+        let told: Vec<_> = told
+            .iter()
+            .map(|file| {
+                [
+                    machine::text(file, "path"),
+                    machine::text(file, "became"),
+                    machine::text(file, "text"),
+                ]
+            })
+            .collect();
+        let expected = [
+            ["gone", "removed", "a"],
+            ["kept", "same", ""],
+            ["large", "changed", ""],
+            ["new", "made", "b"],
+            ["text", "changed", "b"],
+        ];
+        assert_eq!(told, expected);
+        seen.trace.clear();
+        let large = files(&seen).into_iter().find(|file| file["path"] == "large").expect("told");
+        assert_eq!((&large["became"], large.get("by")), (&json!("same"), None));
+    }
 }
