@@ -16,6 +16,7 @@
 )]
 
 pub mod bindings;
+pub mod browser;
 pub mod case;
 pub mod child;
 pub mod driver;

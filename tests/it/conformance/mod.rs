@@ -6,6 +6,7 @@
 
 mod hostile;
 mod minimal;
+mod page;
 mod proving;
 mod reports;
 

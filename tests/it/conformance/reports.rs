@@ -9,7 +9,7 @@ use super::{judge, suite};
 use crate::ask;
 
 /// A report of a subject that passes, misses, and cannot be judged, with markup in what was seen.
-fn mixed() -> (tempfile::TempDir, String, Value) {
+pub(super) fn mixed() -> (tempfile::TempDir, String, Value) {
     let (mut report, code) = judge(&["--scenario", "fresh-complete"], &["true"]);
     assert_eq!(code, 1, "`true` does nothing");
     let checks = report["checks"].as_array_mut().expect("checks");
@@ -35,7 +35,7 @@ fn count(report: &Value, words: &[&str]) -> usize {
     checks.filter(|check| words.contains(&check["verdict"].as_str().expect("a word"))).count()
 }
 
-fn shown(path: &str, format: &str) -> String {
+pub(super) fn shown(path: &str, format: &str) -> String {
     let outcome = suite(&["report", path, "--format", format]);
     assert_eq!(outcome.code, 0, "{format}: {}", outcome.errors());
     outcome.text()
