@@ -1,4 +1,4 @@
-//! The minimal runners of `conformance/minimal` reach L1.
+//! The minimal runners of `conformance/minimal` reach L1, and the one in Perl all of it.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +9,10 @@ use super::{judge, misses, tells_orders};
 use crate::ask;
 
 fn reaches_l1(name: &str, interpreter: &str) {
+    reaches("L1", name, interpreter);
+}
+
+fn reaches(level: &str, name: &str, interpreter: &str) {
     if !tells_orders(name) {
         return;
     }
@@ -18,9 +22,9 @@ fn reaches_l1(name: &str, interpreter: &str) {
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/minimal").join(name);
     // Called by its own first line, as an author would.
-    let (report, code) = judge(&["--level", "L1"], &[ask::utf8(&path)]);
+    let (report, code) = judge(&["--level", level], &[ask::utf8(&path)]);
     assert_eq!(misses(&report), Vec::<String>::new(), "{name}");
-    assert_eq!((code, &report["levelReached"]), (0, &"L1".into()), "{name}");
+    assert_eq!((code, &report["levelReached"]), (0, &level.into()), "{name}");
 }
 
 #[test]
@@ -39,4 +43,9 @@ fn the_python_runner_reaches_l1() {
 #[test]
 fn the_node_runner_reaches_l1() {
     reaches_l1("runner.mjs", "node");
+}
+
+#[test]
+fn the_perl_runner_reaches_l3() {
+    reaches("L3", "runner.pl", "perl");
 }
