@@ -341,7 +341,7 @@ fn endings(judge: &Judge) {
             false => ProcessTree::Unknown { reason: "signal-failed".to_owned(), diagnostic: None },
         };
         let writer = |gone, signal: Option<&str>| Instance {
-            kind: InstanceKind::PiWriter,
+            kind: if gone { InstanceKind::DmWriter } else { InstanceKind::PiWriter },
             id: "w".to_owned(),
             close_observed_at_ms: 5,
             exit_code: signal.is_none().then_some(0),
