@@ -21,6 +21,7 @@ use crate::protocol::command_step::{self, CommandStep};
 use crate::protocol::error::with_causes;
 use crate::protocol::{DecodeError, Document, layout, limits};
 use crate::store::atomic::{self, Durability, Options};
+use crate::store::host::{Part, ReadError};
 use crate::store::retry::RetryPolicy;
 use crate::store::{ProcessHost, WatchHost, WriteHost, directory};
 
@@ -170,12 +171,31 @@ impl<H: WriteHost> Remainder for Session<'_, H> {
             directory::create_path(self.host, self.temp, &names, &RetryPolicy::default())
                 .map_err(|e| failed(with_causes(&e)))
         }?;
+        let mut bytes = self.before(&dir, name).map_err(failed)?;
+        bytes.extend_from_slice(text.line().as_bytes());
+        bytes.push(b'\n');
         // Durable: a step that was done and is told as left would be done twice.
         let options = Options::new(Durability::Durable);
-        let text = format!("{}\n", text.line());
-        atomic::replace(self.host, &dir, name, text.as_bytes(), &options)
+        atomic::replace(self.host, &dir, name, &bytes, &options)
             .map(|_| Some(&*self.path))
             .map_err(|e| failed(with_causes(&e)))
+    }
+}
+
+impl<H: WriteHost> Session<'_, H> {
+    /// What the file holds already, ended by a newline. It may be the conversation of an agent, of which the only
+    /// copy would be lost.
+    fn before(&self, dir: &H::Dir, name: &str) -> Result<Vec<u8>, String> {
+        match self.host.read_at(dir, name.as_ref(), Part::All(limits::CONFIG_MAX_BYTES)) {
+            Ok(read) => {
+                let is_torn = read.bytes.last().is_some_and(|last| *last != b'\n');
+                let mut bytes = read.bytes;
+                bytes.extend(is_torn.then_some(b'\n'));
+                Ok(bytes)
+            }
+            Err(ReadError::Absent) => Ok(Vec::new()),
+            Err(e) => Err(e.to_string()),
+        }
     }
 }
 

@@ -103,6 +103,31 @@ fn a_paused_run_is_resumed_once_and_nothing_is_done_twice() {
 }
 
 #[test]
+fn what_a_session_file_holds_already_stays() {
+    if !has_handles("what_a_session_file_holds_already_stays") {
+        return;
+    }
+    let root = Root::new();
+    let told = waiting(&root, &["--session", "S"]);
+    let id = told["runId"].as_str().expect("an id");
+    interrupt(&root, &told);
+    let status = read(&Path::new(told["path"].as_str().expect("a path")).join("status.json"));
+    let file = Path::new(status["sessionFile"].as_str().expect("it is named"));
+    // As if an agent had spoken there, and the last write was cut off.
+    let before = fs::read_to_string(file).expect("there");
+    let before = format!("{{\"type\":\"message\"}}\n{before}{{\"type\":\"mess");
+    fs::write(file, &before).expect("ours");
+    let go = root.path("go");
+    let writer = std::thread::spawn(move || fs::write(go, "\n").expect("a reader comes"));
+    assert_eq!(resume(&root, id).code, 0);
+    writer.join().expect("it wrote");
+    let after = fs::read_to_string(file).expect("there");
+    let line = after.strip_prefix(&format!("{before}\n")).expect("what was there stays");
+    let last: Value = serde_json::from_str(line).expect("one line of JSON");
+    assert_eq!((&last["type"], &last["steps"]), (&json!("runstore.session"), &json!([])));
+}
+
+#[test]
 fn a_run_that_is_not_paused_is_not_resumed_and_says_why() {
     if !has_handles("a_run_that_is_not_paused_is_not_resumed_and_says_why") {
         return;
