@@ -166,7 +166,7 @@ pub(super) fn untold<H: WriteHost>(job: &Job<'_, H>, why: &str) {
 pub enum DeskError {
     /// The runs root is not to be entered.
     RunsRoot(io::Error),
-    /// The configuration names no file for the result.
+    /// The configuration names no file for the result, or one that no index can lead to.
     NoResult,
     /// The directory of the result is not to be entered, and could not be made.
     Results(io::Error),
@@ -176,7 +176,7 @@ impl fmt::Display for DeskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::RunsRoot(_) => "the directory of all runs cannot be entered",
-            Self::NoResult => "resultPath names no file",
+            Self::NoResult => "resultPath names no absolute path that ends in .json",
             Self::Results(_) => "there is no place for the result",
         })
     }
@@ -221,7 +221,10 @@ impl<'c, 'a, H: WriteHost> Desk<'c, 'a, H> {
         let above = async_dir.parent().unwrap_or(async_dir);
         let runs_root = host.open_dir(above).map_err(DeskError::RunsRoot)?;
         let path = Path::new(config.view().result_path.as_deref().unwrap_or_default());
-        let file = path.file_name().and_then(|name| name.to_str()).ok_or(DeskError::NoResult)?;
+        let file = path.file_name().and_then(|name| name.to_str());
+        // No index can lead to another name (RS-RESULT-06), and it is too late to find that out at the end.
+        let file = file.filter(|name| name.len() > ".json".len() && name.ends_with(".json"));
+        let file = file.ok_or(DeskError::NoResult)?;
         let parent = path.parent().filter(|_| path.is_absolute()).ok_or(DeskError::NoResult)?;
         let results = reached(host, parent).map_err(DeskError::Results)?;
         let async_dir = async_dir.to_string_lossy().into_owned();

@@ -512,9 +512,13 @@ fn a_result_lies_where_the_configuration_has_it() {
 
 #[test]
 fn a_result_without_a_place_is_told_before_any_work() {
-    for (path, wants_place) in
-        [("relative/run-1.json", false), ("/", false), ("/file/run-1.json", true)]
-    {
+    for (path, wants_place) in [
+        ("relative/run-1.json", false),
+        ("/", false),
+        ("/file/run-1.json", true),
+        ("/async-subagent-results/run-1", false),
+        ("/async-subagent-results/.json", false),
+    ] {
         let world = World::new();
         world.host.put("/file", "no directory");
         let_in(&world, path);
