@@ -27,7 +27,8 @@ use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 use constant {
     WORD_TIME => 30,              # s, for each word of the launcher (RS-START-48)
     END_TIME  => 3,               # s, from the request to end to the kill (RS-STEP-01)
-    LOG_BOUND => 16 * 1024 * 1024,
+    OUTPUT    => 16 * 1024 * 1024,    # bytes, from which the output of a step is moved aside
+    LOG       => 50 * 1024 * 1024,    # the same of the log of the run
     MESSAGE   => 64 * 1024,
     RECORD    => 1024 * 1024,
     STATUS    => 16 * 1024 * 1024,
@@ -356,14 +357,40 @@ my (%C, %R, @steps, @groups);    # the configuration, the run, its steps (flat) 
 my ($root, $dir, $id, $me);      # temp root, run directory, run id, instance
 my $stage = 'config';
 
+# What has to hold of every step, whoever does it (the table after RS-START-45).
 sub check_step {
-    my ($doc, $step, $name) = @_;
-    my $agent = member($step, 'agent', 's');
-    die "$name: `agent` has to be a non-empty text\n" unless defined $agent && $agent ne '';
+    my ($step, $name) = @_;
+    die "$name: a step has to be an object\n" unless $step->[0] eq 'o';
+    die "$name: `agent` has to be a non-empty text\n" unless (member($step, 'agent', 's') // '') ne '';
     die "$name: `task` has to be a text\n" unless defined member($step, 'task', 's');
+    for (qw(inheritProjectContext inheritGlobalContext inheritSkills)) {
+        die "$name: `$_` has to be true or false\n" unless (member($step, $_, 'w') // '') =~ /\A(?:true|false)\z/;
+    }
+}
+
+sub check_steps {
+    my $list = shift;
+    die "`steps` has to be a non-empty list\n" unless $list && @$list;
+    for my $i (0 .. $#$list) {
+        my ($step, $name) = ($list->[$i], "steps[$i]");
+        my $group = member($step, 'parallel');
+        if (!$group) { check_step($step, $name) }
+        elsif ($group->[0] eq 'a') {
+            die "$name: `parallel` is empty\n" unless @{ $group->[1] };
+            check_step($group->[1][$_], "$name.parallel[$_]") for 0 .. $#{ $group->[1] };
+        } else {
+            for (qw(expand collect)) { die "$name: `$_` has to be an object\n" unless member($step, $_, 'o') }
+            check_step($group, "$name.parallel");
+        }
+    }
+}
+
+# What this runner makes of a step (RS-STEP-09).
+sub command_of {
+    my ($doc, $step, $name) = @_;
     my $command = member($step, 'command', 'a');
     die "$name: `command` has to be a list of texts; a task of an agent is no command\n"
-        unless $command && @$command && !grep { $_->[0] ne 's' || $_->[1] =~ /\0/ } @$command;
+        unless $command && @$command && $command->[0][1] ne '' && !grep { $_->[0] ne 's' || $_->[1] =~ /\0/ } @$command;
     for ([ 'cwd', 's' ], [ 'env', 'o' ]) {
         die "$name: `$_->[0]` is of another kind\n" if has($step, $_->[0]) && !defined member($step, @$_);
     }
@@ -374,27 +401,25 @@ sub check_step {
             if $key eq '' || $key =~ /[=\0]/ || !($value->[0] eq 's' && $value->[1] !~ /\0/ || $value->[0] eq 'w' && $value->[1] eq 'null');
     }
     return {
-        agent => $agent, status => 'pending', tail => '', dropped => 0, text => text_of($doc, $step),
+        agent => member($step, 'agent', 's'), status => 'pending', tail => '', dropped => 0, text => text_of($doc, $step),
         command => [ map { bytes($_->[1]) } @$command ], cwd => member($step, 'cwd', 's'),
         env => [ map { [ bytes($_->[0]), $_->[1][0] eq 's' ? bytes($_->[1][1]) : undef ] } $env ? @{ $env->[1] } : () ],
     };
 }
 
-# The steps of a list, flat, and their groups.
-sub check_steps {
+# The commands of a list of steps, flat, and their groups.
+sub commands_of {
     my ($doc, $list, $first) = @_;
     my (@flat, @by);
     for my $i (0 .. $#$list) {
         my ($step, $name) = ($list->[$i], "steps[$i]");
-        die "$name: a step has to be an object\n" unless $step->[0] eq 'o';
-        if (has($step, 'parallel')) {
-            my $of = member($step, 'parallel', 'a');
-            die "$name: `parallel` has to be a list of steps\n" unless $of && @$of;
+        if (member($step, 'parallel')) {
+            my $of = member($step, 'parallel', 'a') or die "$name: a group that is made later is none of commands\n";
             push @by, { in => [ map { $first + @flat + $_ } 0 .. $#$of ], group => 1 };
-            push @flat, map { check_step($doc, $of->[$_], "$name.parallel[$_]") } 0 .. $#$of;
+            push @flat, map { command_of($doc, $of->[$_], "$name.parallel[$_]") } 0 .. $#$of;
         } else {
             push @by, { in => [ $first + @flat ] };
-            push @flat, check_step($doc, $step, $name);
+            push @flat, command_of($doc, $step, $name);
         }
     }
     return (\@flat, \@by);
@@ -405,6 +430,7 @@ sub read_configuration {
     my $text = slurp($file, STATUS, own => 1);
     die "$file: there is none\n" unless defined $text;
     my $doc = parse($text);
+    $R{readAt} = now_ms();    # the time limit counts from here (RS-STEP-09)
     # It may hold prompts, so it goes whether it is taken or not. What cannot be parsed is left.
     unlink $file or warn "$file: cannot be removed: $!\n";
     my $top = $doc->{top};
@@ -418,10 +444,10 @@ sub read_configuration {
         $C{ $_->[0] } = member($top, @$_);
         die "`$_->[0]` is of another kind\n" if has($top, $_->[0]) && !defined $C{ $_->[0] };
     }
-    for (qw(asyncDir cwd resultPath)) { die "`$_` has to be absolute\n" unless $C{$_} =~ m{^/} }
+    die "`placeholder` has to be a text\n" unless defined member($top, 'placeholder', 's');
+    die "`asyncDir` has to be absolute\n" unless $C{asyncDir} =~ m{^/};
     die "`id` is no name of a run\n" if $C{id} =~ m{/|\A\.{1,2}\z|\A\.(?:active|terminal)-runs\z};
     die "`asyncDir` is not the directory of `id`\n" unless base($C{asyncDir}) eq $C{id};
-    die "`resultPath` has to end in .json\n" unless $C{resultPath} =~ m{[^/]\.json\z};
     die "`sessionId` is empty\n" if defined $C{sessionId} && $C{sessionId} eq '';
     my $token = $C{launchBarrierToken};
     die "`launchBarrierToken` is not the instance\n" if defined $token && $token ne '' && $token ne $C{runnerProcessInstanceId};
@@ -432,13 +458,8 @@ sub read_configuration {
         }
         die "`revivalLease.runId` is not `id`\n" unless member($C{revivalLease}, 'runId', 's') eq $C{id};
     }
-    my $list = member($top, 'steps', 'a');
-    die "`steps` has to be a non-empty list\n" unless $list && @$list;
-    my ($flat, $by) = check_steps($doc, $list, 0);
-    die "`steps` of a `single` run have to be one\n" if ($C{resultMode} // '') eq 'single' && (@$by != 1 || $by->[0]{group});
-    @steps = @$flat;
-    @groups = @$by;
-    $C{mode} = $C{resultMode} // (@groups > 1 ? 'chain' : $groups[0]{group} ? 'parallel' : 'single');
+    check_steps(member($top, 'steps', 'a'));
+    @C{qw(doc list)} = ($doc, member($top, 'steps', 'a'));
     ($root, $dir, $id, $me) = (parent($file =~ m{^/} ? $file : Cwd::getcwd() . "/$file"), bytes($C{asyncDir}), $C{id}, $C{runnerProcessInstanceId});
     my @s = lstat $root;
     refuse($root, 'is a link, and no root') unless @s && S_ISDIR($s[2]);
@@ -448,6 +469,15 @@ sub read_configuration {
 }
 
 # ---- who this is --------------------------------------------------------------------------------------------------------------------
+
+# The steps of this run; the configuration is valid and the launcher listens.
+sub take_steps {
+    my ($flat, $by) = commands_of(@C{qw(doc list)}, 0);
+    @steps = @$flat;
+    @groups = @$by;
+    number_steps();
+    $C{mode} = $C{resultMode} // (@groups > 1 ? 'chain' : $groups[0]{group} ? 'parallel' : 'single');
+}
 
 sub first_line { open my $f, '<', shift or return undef; my $l = <$f>; chomp $l if defined $l; return $l }
 
@@ -488,23 +518,24 @@ sub writer_kind {
 sub event {
     my ($type, @more) = @_;
     my $line = emit(obj(type => $type, ts => num(now_ms()), runId => $id, @more)) . "\n";
-    eval { append("$dir/events.jsonl", $line); 1 } or warn 'the log was not written: ' . told($@) . "\n";
+    eval { append("$dir/events.jsonl", $line, LOG); 1 } or warn 'the log was not written: ' . told($@) . "\n";
 }
 
-# One line with one write, and a newline first where the last line has none; a full log, and one with a second name, is moved aside.
+# One line with one write, and a newline first where the last line has none. A log that has a bound is moved aside when it is full, and when it
+# has a second name.
 sub append {
-    my ($file, $line) = @_;
+    my ($file, $line, $bound) = @_;
     my $f;
     for my $try (1, 2) {
         sysopen $f, $file, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600 or fail('cannot be opened', $file, $! + 0);
         my @s = stat $f;
         refuse($file, 'is no plain file') unless S_ISREG($s[2]);
-        if ($try == 1 && ($s[3] > 1 || $s[7] + length($line) > LOG_BOUND)) {
+        if ($bound && $try == 1 && ($s[3] > 1 || $s[7] + length($line) > $bound)) {
             (my $aside = $file) =~ s/(\.[^.\/]+)\z/.previous$1/;
             rename $file, $aside or fail('cannot be moved aside', $file, $! + 0);
             next;
         }
-        refuse($file, 'has a second name') if $s[3] > 1;
+        refuse($file, 'has a second name') if $bound && $s[3] > 1;
         chmod 0600, $f if $s[7] == 0;
         if ($s[7] > 0) {
             sysseek $f, -1, 2;
@@ -668,12 +699,16 @@ sub mark_active {
 # The terminal marker comes first: in the other order a crash in between hides the run from every listing (RS-INDEX-16).
 sub mark_ended {
     my $runs = runs_root();
+    my $at = $R{endedAt} // now_ms();
+    # An index follows the status: what the status does not say is told nowhere (RS-INDEX-17).
+    my $doc = read_status();
+    return unless $doc && member($doc->{top}, 'state', 's') eq $R{state};
     if (defined $C{sessionId}) {
         my $session = "$runs/.terminal-runs/" . segment($C{sessionId}, 255);
         directory("$runs/.terminal-runs");
         directory($session);
-        my $name = sprintf('%016d', $R{endedAt}) . '-' . segment($id, 250) . '.json';
-        replace($session, $name, emit(obj(version => num(1), runId => $id, sessionId => $C{sessionId}, endedAt => num($R{endedAt})), ''), DURABLE);
+        my $name = sprintf('%016d', $at) . '-' . segment($id, 250) . '.json';
+        replace($session, $name, emit(obj(version => num(1), runId => $id, sessionId => $C{sessionId}, endedAt => num($at)), ''), DURABLE);
     }
     unlink "$runs/.active-runs/" . bytes($id);
     my $calls = "$runs/.active-runs/tool-calls";
@@ -762,12 +797,8 @@ sub owner_text {
     push @m, parentSessionId => $lease{parent} if defined $lease{parent};
     push @m, pid => num($$), hostname => $self{hostname};
     push @m, processStartIdentity => $self{processStartIdentity} if defined $self{processStartIdentity};
-    push @m, writerState => $lease{writer};
-    if ($lease{writer} eq 'running') {
-        push @m, writerPid => num($lease{writerPid});
-        push @m, writerProcessStartIdentity => $lease{writerStart} if defined $lease{writerStart};
-    }
-    push @m, acquiredAt => $lease{at}, acquiredAtMs => num($lease{atMs}), updatedAtMs => num(now_ms());
+    # This process writes to the session itself, so the lease has no writer beside its owner (9.1).
+    push @m, writerState => 'none', acquiredAt => $lease{at}, acquiredAtMs => num($lease{atMs}), updatedAtMs => num($lease{atMs});
     for (qw(pidNamespaceScope bootId)) { push @m, $_ => $self{$_} if defined $self{$_} }
     return emit(obj(@m), '');
 }
@@ -822,7 +853,7 @@ sub take_lease {
     my $ms = now_ms();
     %lease = (
         file => $canonical, canonical => text($canonical), source => member($of, 'sourceRunId', 's'), parent => member($of, 'parentSessionId', 's'),
-        token => uuid(), writer => 'none', atMs => $ms, at => POSIX::strftime('%Y-%m-%dT%H:%M:%S', gmtime int($ms / 1000)) . sprintf('.%03dZ', $ms % 1000),
+        token => uuid(), atMs => $ms, at => POSIX::strftime('%Y-%m-%dT%H:%M:%S', gmtime int($ms / 1000)) . sprintf('.%03dZ', $ms % 1000),
     );
     my $name = sha256_hex(bytes($lease{canonical}));
     my ($at, $candidate) = ("$leases/$name", "$leases/$name.candidate-$lease{token}");
@@ -837,7 +868,7 @@ sub take_lease {
                 # The owner that was read may have given it back and ended before it was asked about.
                 my $again = owner_of($at);
                 next unless $again && $again->{text} eq $owner->{text};
-                rename $at, "$at.stale-" . bytes($owner->{token}) or $! == ENOENT or fail('cannot be set aside', $at, $! + 0);
+                rename $at, "$at.stale-" . ($owner->{token} =~ s/([^A-Za-z0-9._-])/ord $1 > 0xffff ? '--' : '-'/ger) or $! == ENOENT or fail('cannot be set aside', $at, $! + 0);
             }
             # An empty directory would be replaced; it was looked for above. One with a record is not.
             next if lstat $at;
@@ -854,15 +885,6 @@ sub take_lease {
     }
     $lease{dir} = $at;
     flush_directory($leases);
-}
-
-sub lease_writer {
-    return unless $lease{dir};
-    my ($writer, $pid) = @_;
-    @lease{qw(writer writerPid writerStart)} = ($writer, $pid, defined $pid ? start_of($pid) : undef);
-    my $owner = owner_of($lease{dir});
-    die "the lease $lease{dir} is not ours any more\n" unless $owner && $owner->{token} eq $lease{token};
-    replace($lease{dir}, 'owner.json', owner_text(), DURABLE);
 }
 
 # By name first, flushed, then deleted: in place, a crash leaves a lease without a record, which blocks its session for ever (RS-LEASE-16).
@@ -957,6 +979,7 @@ sub await {
 sub start_up {
     my $doc = read_status();
     die "the status tells an end: this configuration was used before\n" if $doc && !$known{ member($doc->{top}, 'state', 's') };
+    take_steps();
     my $token = $C{launchBarrierToken};
     my ($ack, $confirm, $proceed) = map { "runner-startup-$_.json" } qw(ack confirm proceed);
     if (defined $token && $token ne '') {
@@ -1036,7 +1059,7 @@ sub news_line {
     my @place = defined $at ? (parentStepIndex => num($at)) : ();
     my @path = map { obj(runId => nested_id($_, 'runId'), defined member($_, 'stepIndex', 'n') ? (stepIndex => num(member($_, 'stepIndex', 'n'))) : ()) }
         @{ member($of, 'path', 'a') // [] };
-    splice @path, 0, @path - 4 if @path > 4;
+    splice @path, 4 if @path > 4;
     my @some = @steps > 12 ? @steps[ 0 .. 11 ] : @steps;
     my @m = (id => $id, parentRunId => $above, @place, depth => num($depth > 3 ? 3 : $depth < 1 ? 1 : $depth), path => \@path, state => $R{state});
     push @m, asyncDir => $C{asyncDir}, pid => num($$);
@@ -1118,15 +1141,10 @@ sub begin_step {
     my $s = shift;
     my $alone = @{ $groups[ $R{group} ]{in} } == 1;
     eval {
-        # `spawning` is durable before the writer exists: a power cut must not leave one under a lease that says there is none.
-        # Of several at once none can be named, and the lease stays at `spawning`, which nobody takes back.
-        lease_writer('spawning') if $lease{dir} && $lease{writer} ne 'spawning';
         spawn($s);
-        lease_writer('running', $s->{pid}) if $alone;
         1;
     } or do {
         my $why = told($@);
-        if ($s->{pid}) { kill 'KILL', $s->{pid}; waitpid $s->{pid}, 0; delete $s->{pid} }
         @$s{qw(status error startedAt endedAt exitCode)} = ('failed', $why, now_ms(), now_ms(), 1);
         tell_later();
         event('subagent.step.failed', stepIndex => num($s->{i}), agent => $s->{agent}, exitCode => num(1));
@@ -1193,7 +1211,7 @@ sub read_output {
 sub keep_output {
     my ($s, $piece) = @_;
     my $file = "$dir/output-$s->{i}.log";
-    if ($s->{log} && $s->{size} + length $piece > LOG_BOUND) {
+    if ($s->{log} && $s->{size} + length $piece > OUTPUT) {
         close delete $s->{log};
         rename $file, "$dir/output-$s->{i}.previous.log" or fail('cannot be moved aside', $file, $! + 0);
     }
@@ -1203,7 +1221,7 @@ sub keep_output {
         refuse($file, 'is no plain file of its own') unless S_ISREG($st[2]) && $st[3] == 1;
         chmod 0600, $f if $st[7] == 0;
         @$s{qw(log size)} = ($f, $st[7]);
-        return keep_output($s, $piece) if $st[7] && $st[7] + length $piece > LOG_BOUND;
+        return keep_output($s, $piece) if $st[7] && $st[7] + length $piece > OUTPUT;
     }
     my $n = syswrite $s->{log}, $piece;
     fail('cannot be written', $file, $! + 0) unless defined $n;
@@ -1234,7 +1252,6 @@ sub close_step {
         $s->{status} = 'failed';
         $s->{error} = $told || ($signal ? "ended by $s->{processSignal}" : "exit code $code");
     } else { $s->{status} = 'complete' }
-    if ($lease{dir} && !grep { $_ != $s && $_->{status} eq 'running' } @steps) { eval { lease_writer('none'); 1 } or warn told($@) . "\n" }
     tell_later();
     my %word = (complete => 'completed', failed => 'failed', paused => 'paused', stopped => 'stopped');
     return if $R{taken_away};
@@ -1278,22 +1295,22 @@ sub requests {
     my $control = $real->('control');
     for ([ 'control/stop-requests', 'stop' ], [ 'control/steer-requests', 'steer' ], [ 'append-requests', 'append' ]) {
         my ($in, $kind) = @$_;
+        if ($kind eq 'steer' && $control) { $at->("control/$_.json", $_) for qw(stop timeout interrupt) }
         next unless ($kind eq 'append' || $control) && $real->($in);
         opendir my $d, "$dir/$in" or next;
         $at->("$in/$_", $kind) for sort grep { /\.json\z/ && !/\A\./ } readdir $d;
     }
-    if ($control) { $at->("control/$_.json", $_) for qw(stop interrupt timeout) }
     return grep { !$R{passed}{ $_->[0] } } @found;
 }
 
 sub inbox {
     for (requests()) {
         my ($file, $kind) = @$_;
-        my $text = eval { slurp("$dir/$file", MESSAGE) };
+        my $text = eval { slurp("$dir/$file", RECORD) };
         my $doc = defined $text ? eval { parse_object($text) } : undef;
         my $bare = $kind eq 'interrupt' || $kind eq 'timeout';    # only its existence counts
         my $good = $bare || $doc && sound($kind, $doc->{top});
-        event('runstore.control.taken', file => $file, request => $kind) if $good;
+        event('runstore.control.taken', file => text(base($file)), request => $kind) if $good;
         if (!unlink "$dir/$file") {
             next if $! == ENOENT;
             $R{passed}{$file} = 1;
@@ -1312,13 +1329,12 @@ sub inbox {
     }
 }
 
-# Whether a request is in order. A stop that names a child and no index is for a runner that knows the name.
+# Whether a request is in order. A stop without an index is of the whole run, whatever else it names.
 sub sound {
     my ($kind, $top) = @_;
     if ($kind eq 'append') { return (member($top, 'id', 's') // '') ne '' && member($top, 'steps', 'a') }
     return 0 unless (member($top, 'type', 's') // '') eq $kind;
     return (member($top, 'id', 's') // '') ne '' && defined member($top, 'message', 's') if $kind eq 'steer';
-    return 0 if has($top, 'childId') && !has($top, 'targetIndex');
     return 1 unless has($top, 'targetIndex');
     my $i = member($top, 'targetIndex', 'n');
     return defined $i && $i =~ /\A(?:0|[1-9][0-9]*)\z/ && $i < @steps;
@@ -1351,7 +1367,11 @@ sub tell_end {
     return if $R{taken_away};
     if ($why eq 'stop') { event('subagent.run.stopped', message => $message) }
     elsif ($why eq 'timeout') { event('subagent.run.timed_out', message => $message, defined $R{deadlineAt} ? (deadlineAt => num($R{deadlineAt})) : ()) }
-    else { event('subagent.run.paused') }
+    else {
+        event('subagent.run.paused');
+        # A pause is no longer active, confirmed or not. The end does it again.
+        if ($R{state} eq 'paused') { eval { mark_ended(); 1 } or warn told($@) . "\n" }
+    }
 }
 
 sub append_steps {
@@ -1361,8 +1381,8 @@ sub append_steps {
         die "the run is told to end\n" if $R{why} || $R{closing};
         die "the run is no chain\n" unless $C{mode} eq 'chain';
         my $list = member($doc->{top}, 'steps', 'a');
-        die "`steps` is empty\n" unless @$list;
-        check_steps($doc, $list, scalar @steps);
+        check_steps($list);
+        commands_of($doc, $list, scalar @steps);
     };
     if (!$flat) { event('runstore.append.refused', requestId => $request, reason => told($@)); return }
     push @steps, @$flat;
@@ -1382,11 +1402,13 @@ sub begin {
     my $doc = read_status();
     die "the status tells an end\n" if $doc && !$known{ member($doc->{top}, 'state', 's') };
     %R = (%R, state => 'running', startedAt => now_ms(), current => 0, group => 0, kind => writer_kind(), passed => {});
-    my @limits = grep { defined } (defined $C{deadlineAt} ? int $C{deadlineAt} : undef), (defined $C{timeoutMs} ? $R{startedAt} + int $C{timeoutMs} : undef);
+    my @limits = grep { defined } (defined $C{deadlineAt} ? int $C{deadlineAt} : undef), (defined $C{timeoutMs} ? $R{readAt} + int $C{timeoutMs} : undef);
     ($R{deadlineAt}) = sort { $a <=> $b } @limits if @limits;
     $R{timeoutMs} = int $C{timeoutMs} if defined $C{timeoutMs};
+    $C{cwd} =~ m{^/} or $C{cwd} = text(Cwd::getcwd()) . "/$C{cwd}";
     chdir '/';
     -d bytes($C{cwd}) or die "the working directory is not there\n";
+    die "`resultPath` is no absolute path that ends in .json\n" unless $C{resultPath} =~ m{\A/.*[^/]\.json\z}s;
     directory(results_root()) if defined $C{sessionId};
     # From the proceed on the lease decides over the proof, so the candidate names it before any work (RS-START-50).
     if ($lease{dir}) {
@@ -1465,7 +1487,7 @@ sub finish {
     settle(sub {
         directory("$dir/control", safe => 1);
         for (qw(stop steer)) {
-            replace("$dir/control", "$_-inbox-closed.json", emit(obj(version => num(1), closedAt => num(now_ms())), ''), SAFE)
+            replace("$dir/control", "$_-inbox-closed.json", emit(obj(version => num(1), closedAt => num(now_ms()), state => outcome()), ''), ORDERED)
                 unless lstat "$dir/control/$_-inbox-closed.json";
         }
         1;
@@ -1503,7 +1525,6 @@ sub finish {
 sub main {
     die "usage: runner.pl <configuration>\n" unless @ARGV == 1;
     read_configuration($ARGV[0]);
-    number_steps();
     know_self();
     $stage = 'start-up';
     start_up();
