@@ -189,6 +189,9 @@ impl Zoo {
         let mut doc = json!({"version": 1, "runId": self.id, "runnerProcessInstanceId": instance, "writers": {}});
         if let Some(lease) = &self.lease {
             doc["sessionFile"] = lease.session_file.clone().into();
+            if counted && self.is("session-replaced") {
+                fs::write(&lease.session_file, "{}\n").map_err(|e| Stop::Failed(e.to_string()))?;
+            }
             if !(self.is("token-unnamed") && counted) {
                 doc["revivalLeaseToken"] = lease.token.clone().into();
             }

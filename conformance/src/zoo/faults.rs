@@ -27,7 +27,7 @@ const fn fault(
 
 /// Every mistake.
 #[rustfmt::skip]
-pub static FAULTS: [Fault; 288] = [
+pub static FAULTS: [Fault; 289] = [
     fault("runner", "config-kept", "RS-START-44", "fresh-complete", "leaves its configuration"),
     fault("runner", "refused-config-kept", "RS-START-44", "config-no-cwd", "leaves a configuration that it refuses"),
     fault("runner", "damaged-config-removed", "RS-START-44", "config-damaged", "removes what it cannot parse"),
@@ -98,6 +98,7 @@ pub static FAULTS: [Fault; 288] = [
     fault("runner", "lease-without-identity", "RS-LEASE-14", "revival-complete", "leaves its start identity out of the owner record"),
     fault("runner", "lease-deleted-in-place", "RS-LEASE-16", "revival-complete", "deletes the lease under its name"),
     fault("runner", "lease-litter", "RS-LEASE-16", "revival-complete", "leaves its lease under another name"),
+    fault("runner", "session-replaced", "RS-STEP-10", "revival-complete", "replaces what the session held"),
     fault("runner", "status-late", "RS-STEP-03", "fresh-complete", "tells no status before the work is done"),
     fault("runner", "status-names-nobody", "RS-STEP-03", "fresh-complete", "names no process"),
     fault("runner", "status-names-another", "RS-STEP-03", "fresh-complete", "names a process that is not its own"),
