@@ -235,7 +235,22 @@ sub base   { my $p = shift; $p =~ s{/+\z}{}; $p =~ s{.*/}{}; return $p }
 # ---- files --------------------------------------------------------------------------------------------------------------------------
 
 # What went wrong with a file: the text names file, step and cause, the number says whether waiting helps.
-sub fail { my ($what, $file, $number) = @_; local $! = $number; die bless { text => "$file: $what: $!", number => $number }, 'Err' }
+sub fail {
+    my ($what, $file, $number) = @_;
+    my $room = $number == ENOSPC ? free_bytes(parent($file)) : '';
+    local $! = $number;
+    die bless { text => "$file: $what: $!$room", number => $number }, 'Err';
+}
+
+# What is free where a file should be (RS-ATOM-11). Perl has no call for it.
+sub free_bytes {
+    my $dir = shift;
+    open my $df, '-|', 'df', '-Pk', $dir or return '';
+    my ($kib) = map { /^\S+\s+\d+\s+\d+\s+(\d+)\s/ ? $1 : () } <$df>;
+    close $df;
+    return defined $kib ? ' (' . $kib * 1024 . ' bytes are free)' : '';
+}
+
 sub refuse { my ($file, $why) = @_; die bless { text => "$file: $why", number => 0 }, 'Err' }
 sub told { my $e = shift; my $t = ref $e eq 'Err' ? $e->{text} : "$e"; chomp $t; return $t }
 sub no_room { my $e = shift; my $n = ref $e eq 'Err' ? $e->{number} : 0; return grep { $n == $_ } ENOSPC, EDQUOT, EMFILE, ENFILE }
