@@ -695,7 +695,7 @@ class ProcessTerminalCandidateWriter(TypedDict):
     attempt: int
     closeObservedAt: int
     exitCode: Union[int, None]
-    kind: Literal["pi-writer"]
+    kind: WriterKind
     processInstanceId: str
     processTree: Union[ProcessTerminalCandidateWriterProcessTreeObserved, ProcessTerminalCandidateWriterProcessTreeUnknown]
     signal: Union[str, None]

@@ -584,7 +584,7 @@ export interface ProcessTerminalCandidateWriter {
   attempt: number;
   closeObservedAt: number;
   exitCode: number | null;
-  kind: "pi-writer";
+  kind: WriterKind;
   processInstanceId: string;
   processTree: ProcessTerminalCandidateWriterProcessTreeObserved | ProcessTerminalCandidateWriterProcessTreeUnknown;
   signal: string | null;
