@@ -16,7 +16,7 @@ use super::open::{Open, Word as _};
 use super::proof::ProofReason;
 use super::raw::Raw;
 use super::reconcile::{repair_overlay, step_after};
-use super::state::{RunMode, RunState, StepState};
+use super::state::{RunState, StepState};
 use super::status::StatusView;
 use super::{member, written, written_run};
 
@@ -236,11 +236,7 @@ pub fn failed_result(
     let names: Vec<&str> =
         view.steps.iter().map(|step| step.agent.as_deref().unwrap_or("subagent")).collect();
     let mode = view.mode.as_ref().and_then(Open::known);
-    let agent = match (mode, names.as_slice()) {
-        (Some(RunMode::Parallel), names) => format!("parallel:{}", names.join("+")),
-        (Some(RunMode::Chain), names) => format!("chain:{}", names.join("->")),
-        (_, names) => names.first().copied().unwrap_or("subagent").to_owned(),
-    };
+    let agent = written_run::agent_label(mode, &names);
     let children: Vec<String> = view
         .steps
         .iter()

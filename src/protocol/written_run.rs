@@ -305,15 +305,21 @@ struct StepResult<'a> {
     error: Option<&'a str>,
 }
 
+/// The agent of a whole run, made of those of its steps. Facts S-93.
+pub(super) fn agent_label(mode: Option<RunMode>, names: &[&str]) -> String {
+    match mode {
+        Some(RunMode::Parallel) => format!("parallel:{}", names.join("+")),
+        Some(RunMode::Chain) => format!("chain:{}", names.join("->")),
+        // A run without steps counts as one of this agent (facts Q-31).
+        _ => names.first().copied().unwrap_or("subagent").to_owned(),
+    }
+}
+
 impl RunResult<'_> {
     /// The text of the payload.
     pub fn text(&self) -> String {
         let names: Vec<_> = self.steps.iter().map(|step| step.agent.as_str()).collect();
-        let agent = match (self.mode, names.as_slice()) {
-            (RunMode::Parallel, names) => format!("parallel:{}", names.join("+")),
-            (RunMode::Chain, names) => format!("chain:{}", names.join("->")),
-            (_, names) => names.first().copied().unwrap_or_default().to_owned(),
-        };
+        let agent = agent_label(Some(self.mode), &names);
         let success = self.state == RunState::Complete;
         let flag = |yes: bool| yes.then_some(true);
         let results = self.steps.iter().enumerate().map(|(at, step)| StepResult {
