@@ -21,6 +21,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::layout;
+use crate::protocol::open::{Word as _, words};
 use crate::store::atomic::{self, Durability, Options, Target, WriteError};
 use crate::store::directory;
 use crate::store::host::{Host, Part, WriteHost};
@@ -28,30 +29,17 @@ use crate::store::retry::RetryPolicy;
 
 use super::change::{Change, ChangeError};
 
-/// How far an action came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Some of its changes may have been made.
-    Begun,
-    /// All were made.
-    Done,
-    /// All were taken back.
-    Undone,
-    /// Somebody else has been there since.
-    Superseded,
-}
-
-impl State {
-    const ALL: [Self; 4] = [Self::Begun, Self::Done, Self::Undone, Self::Superseded];
-
-    /// A stable word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Begun => "begun",
-            Self::Done => "done",
-            Self::Undone => "undone",
-            Self::Superseded => "superseded",
-        }
+words! {
+    /// How far an action came.
+    State {
+        /// Some of its changes may have been made.
+        Begun = "begun",
+        /// All were made.
+        Done = "done",
+        /// All were taken back.
+        Undone = "undone",
+        /// Somebody else has been there since.
+        Superseded = "superseded",
     }
 }
 
@@ -109,14 +97,14 @@ pub(super) fn place(apply: &str) -> String {
 }
 
 fn name(number: u32, state: State) -> String {
-    format!("{number:05}.{}.json", state.as_str())
+    format!("{number:05}.{state}.json")
 }
 
 /// The number and state in the name of a record.
 fn read_name(name: &str) -> Option<(u32, State)> {
     let (number, rest) = name.split_once('.')?;
     let word = rest.strip_suffix(".json")?;
-    let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
+    let state = State::from_word(word)?;
     let is_number = number.len() == 5 && number.bytes().all(|b| b.is_ascii_digit());
     is_number.then(|| number.parse().ok()).flatten().map(|number| (number, state))
 }

@@ -6,6 +6,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use runstore::protocol::Word as _;
 use runstore::recover::{self, Logged, State};
 use runstore::store::{Host as _, Opened, RealHost};
 use serde::Serialize;
