@@ -483,7 +483,7 @@ fn step<H: WriteHost>(host: &H, root: &H::Dir, change: &Change) -> Result<(), Ch
     match change::stand(host, root, change)? {
         Stand::Before => change::make(host, root, change),
         Stand::After => Ok(()),
-        Stand::Other(why) => Err(ChangeError::Changed { path: change.path().to_owned(), why }),
+        Stand::Other(why) => Err(ChangeError::changed(change.path(), why)),
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::protocol::error::with_causes;
 use crate::protocol::ids::RunId;
 use crate::protocol::{Document, layout, limits};
 use crate::store::host::{FileKind, Host, Part, Stat};
@@ -79,10 +80,7 @@ pub(super) fn text<H: Host>(
     let Some((bytes, stat)) = place::read(host, root, path, part)? else { return Ok(None) };
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(Text { text, stat })),
-        Err(_) => {
-            let why = "it is not text".to_owned();
-            Err(ChangeError::Changed { path: path.to_owned(), why })
-        }
+        Err(_) => Err(ChangeError::changed(path, "it is not text")),
     }
 }
 
@@ -168,8 +166,7 @@ impl<'a, H: Host> Draft<'a, H> {
     pub(super) fn shift(&mut self, path: &str, to: &str) -> Result<bool, ChangeError> {
         let Some(stat) = place::stat(self.host, self.root, path)? else { return Ok(false) };
         if stat.kind != FileKind::Regular {
-            let why = format!("it is {}", stat.kind.name());
-            return Err(ChangeError::Changed { path: path.to_owned(), why });
+            return Err(ChangeError::changed(path, format!("it is {}", stat.kind.name())));
         }
         self.require(path, file(&stat));
         let what = Moved::There(stat.id.0, stat.id.1, stat.bytes);
@@ -191,8 +188,8 @@ impl<'a, H: Host> Draft<'a, H> {
         let (pending, public) = (below(&files.pending), below(&files.public));
         // RS-REC-05: its own one would have been followed.
         if place::stat(self.host, self.root, &public)?.is_some() {
-            let why = "it stands in the place of the result, and is of another run".to_owned();
-            return Err(ChangeError::Changed { path: public, why });
+            let why = "it stands in the place of the result, and is of another run";
+            return Err(ChangeError::changed(&public, why));
         }
         self.write(&pending, payload.to_owned())?;
         for entry in &files.entries {
@@ -326,10 +323,8 @@ fn files(
     payload: &str,
     now_ms: i64,
 ) -> Result<publish::ResultFiles, ChangeError> {
-    publish::files(&format!("{run}.json"), payload, now_ms).map_err(|e| {
-        let path = format!("{results}/{run}.json");
-        ChangeError::Changed { path, why: crate::protocol::error::with_causes(&e) }
-    })
+    publish::files(&format!("{run}.json"), payload, now_ms)
+        .map_err(|e| ChangeError::changed(&format!("{results}/{run}.json"), with_causes(&e)))
 }
 
 /// Where the pending payload of a run is looked for, below the root.

@@ -136,8 +136,8 @@ pub(super) fn write<H: WriteHost>(
     record: &Logged,
 ) -> Result<(), ChangeError> {
     let name = name(number, State::Begun);
-    let text = serde_json::to_string(record)
-        .map_err(|e| ChangeError::Changed { path: name.clone(), why: e.to_string() })?;
+    let text =
+        serde_json::to_string(record).map_err(|e| ChangeError::changed(&name, e.to_string()))?;
     let options = Options::new(Durability::Durable).target(Target::New);
     let written = atomic::replace(host, dir, &name, text.as_bytes(), &options);
     written.map(drop).map_err(|e| ChangeError::write(&name, &e))

@@ -217,13 +217,11 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let path = self.own(e, layout::STATUS);
         let found = draft::text(self.store.host(), &self.around.root, &path)?;
         draft.rely_on(&path, found.as_ref().map(|found| found.text.as_bytes()));
-        found
-            .map(|found| found.text)
-            .ok_or(ChangeError::Changed { path, why: "it is gone".to_owned() })
+        found.map(|found| found.text).ok_or_else(|| ChangeError::changed(&path, "it is gone"))
     }
 
     fn repaired(&self, e: &RunEvidence, source: &str, repair: &Repair<'_>) -> Made<String> {
-        let failed = |why: String| ChangeError::Changed { path: self.own(e, layout::STATUS), why };
+        let failed = |why: String| ChangeError::changed(&self.own(e, layout::STATUS), why);
         let doc = Document::parse(source).map_err(|e| failed(e.to_string()))?;
         let text = repair.status(&doc).map_err(|e| failed(e.to_string()))?;
         Ok(self.shown(e, &text)?.unwrap_or(text))
@@ -237,7 +235,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let Some(sidecar) = draft::text(self.store.host(), &self.around.root, &path)? else {
             return Ok(None);
         };
-        let failed = |why: String| ChangeError::Changed { path: self.own(e, layout::STATUS), why };
+        let failed = |why: String| ChangeError::changed(&self.own(e, layout::STATUS), why);
         let doc = Document::parse(status).map_err(|e| failed(e.to_string()))?;
         let host = self.store.host();
         let with = (&*sidecar.text, e.candidate.value());
@@ -280,7 +278,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let error = Some(message.as_str());
         let repair = Repair { run_id: &e.run_id, now_ms, state, error, result: None };
         let status = self.repaired(e, &source, &repair)?;
-        let failed = |why: String| ChangeError::Changed { path: self.own(e, layout::STATUS), why };
+        let failed = |why: String| ChangeError::changed(&self.own(e, layout::STATUS), why);
         let doc = Document::parse(&status).map_err(|e| failed(e.to_string()))?;
         let async_dir = self.path.to_string_lossy();
         if let Some(payload) = repair::failed_result(&doc, &e.run_id, &async_dir, &message, now_ms)
@@ -313,9 +311,9 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let source = self.status(e, draft)?;
         let found = draft::text(self.store.host(), &self.around.root, path)?;
         draft.rely_on(path, found.as_ref().map(|found| found.text.as_bytes()));
-        let gone = |why: &str| ChangeError::Changed { path: path.to_owned(), why: why.to_owned() };
-        let payload = found.ok_or_else(|| gone("it is gone"))?.text;
-        let doc = Document::parse(&payload).map_err(|e| gone(&e.to_string()))?;
+        let payload = found.ok_or_else(|| ChangeError::changed(path, "it is gone"))?.text;
+        let doc =
+            Document::parse(&payload).map_err(|e| ChangeError::changed(path, e.to_string()))?;
         let inner = doc.get("completion").and_then(Raw::object);
         let result = inner.as_ref().unwrap_or(&doc);
         let (now_ms, error) = (e.now_ms, None);

@@ -90,7 +90,7 @@ fn mark<H: WriteHost>(host: &H, dir: &H::Dir, number: u32, state: State) -> io::
 fn take_back<H: WriteHost>(host: &H, root: &H::Dir, changes: &[Change]) -> Result<(), ChangeError> {
     for (change, stand) in change::stands(host, root, changes)? {
         if let Stand::Other(why) = stand {
-            return Err(ChangeError::Changed { path: change.path().to_owned(), why });
+            return Err(ChangeError::changed(change.path(), why));
         }
     }
     for change in changes.iter().rev() {
