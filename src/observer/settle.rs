@@ -52,7 +52,7 @@ pub(super) fn settle<H: ProcessHost>(
     let freed = free_session(host, subject);
     let finalised = insist(host, || proof::finalise(host, &subject.place, witness))?;
     let finalised = complete(host, subject, finalised);
-    let missing = finalised.missing.iter().map(|(what, why)| format!("{what:?}: {why}"));
+    let missing = finalised.missing.iter().map(|(what, why)| format!("{what}: {why}"));
     let mut problems: Vec<_> = freed.err().into_iter().chain(missing).collect();
     let slot_released = finalised.proof.state == ProofState::Observed
         && release_slot(host, subject, launch).unwrap_or_else(|e| {

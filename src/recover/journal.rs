@@ -201,7 +201,7 @@ pub(super) fn read<H: Host>(
 ) -> Result<Logged, String> {
     let name = name(number, state);
     let read = host.read_at(dir, name.as_ref(), Part::All(RECORD_MAX_BYTES));
-    let bytes = read.map_err(|e| format!("{name} cannot be read: {e:?}"))?.bytes;
+    let bytes = read.map_err(|e| format!("{name} cannot be read: {e}"))?.bytes;
     let record: Logged = serde_json::from_slice(&bytes).map_err(|e| format!("{name}: {e}"))?;
     if record.version == 1 { Ok(record) } else { Err(format!("{name} is of a newer version")) }
 }

@@ -172,7 +172,7 @@ fn open_requests<H: WriteHost>(host: &H, queue: &H::Dir) -> usize {
 fn takes_steps<H: WriteHost>(place: &StatusPlace<'_, H>) -> Result<(), AppendError> {
     let part = Part::All(limits::STATUS_MAX_BYTES);
     let found = place.host.read_at(place.run_dir, layout::STATUS.as_ref(), part);
-    let found = found.map_err(|e| AppendError::Status(format!("{e:?}")))?;
+    let found = found.map_err(|e| AppendError::Status(e.to_string()))?;
     let doc = Document::from_bytes(&found.bytes).map_err(|e| AppendError::Status(e.to_string()))?;
     let view = StatusView::read(&doc);
     if view.known_state() != Some(RunState::Running) {

@@ -5,6 +5,7 @@
 //! already as it is, so a crash between them is completed by the same calls. None keeps another from
 //! being made. Spec: RS-PROOF-21, RS-PROOF-23, RS-PROOF-24; facts §5.6, X-4, X-5, P-20.
 
+use std::fmt;
 use std::io;
 
 use crate::protocol::candidate::Candidate;
@@ -30,6 +31,17 @@ pub enum Consequence {
     Overlay,
     /// The log has the event.
     Event,
+}
+
+/// What is so as long as it was not made.
+impl fmt::Display for Consequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Marker => "the run is still in the active index",
+            Self::Overlay => "the status does not have the proof",
+            Self::Event => "the log does not have the event",
+        })
+    }
 }
 
 /// Steps 4 to 6. What is there already is left as it is.

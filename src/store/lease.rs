@@ -458,7 +458,7 @@ pub fn update_writer<H: WriteHost>(
         ReadError::Io(e) => {
             HeldError::Write(WriteError::of(host, &dir, Step::Look, layout::OWNER, e))
         }
-        other => HeldError::Unreadable(format!("cannot be read ({other:?})")),
+        other => HeldError::Unreadable(format!("cannot be read: {other}")),
     })?;
     let unreadable = |e: DecodeError| HeldError::Unreadable(format!("is damaged: {e}"));
     let doc = Document::from_bytes(&read.bytes).map_err(unreadable)?;

@@ -273,7 +273,7 @@ fn record<H: WriteHost>(host: &H, slot: &H::Dir) -> Result<(SlotOwner, String), 
         ReadError::Io(e) => {
             SlotError::Write(WriteError::of(host, slot, Step::Look, layout::OWNER, e))
         }
-        other => unreadable(format!("cannot be read ({other:?})")),
+        other => unreadable(format!("cannot be read: {other}")),
     })?;
     let damaged = |e| SlotError::Unreadable(format!("is damaged: {e}"));
     let doc = Document::from_bytes(&read.bytes).map_err(damaged)?;

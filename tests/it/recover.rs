@@ -464,6 +464,17 @@ fn an_undo_leaves_what_others_have_made_since() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_told_in_words() {
+    let store = Store::new();
+    store.file(".runstore/recovery/1790000000000-0123abcd/00001.done.json/x", "");
+    let args = ["recover", "log", "--root", utf8(store.root()), "--format", "json"];
+    let log = Answer::of(&ask::run(&args));
+    let problem = &log.json["applies"][0]["actions"][0]["problem"];
+    let told = "00001.done.json cannot be read: it is a directory";
+    assert_eq!((log.code, problem), (8, &json!(told)), "{:#}", log.json);
+}
+
+#[test]
 fn one_recovery_at_a_time() {
     let store = Store::new();
     orphan(&store, "lost");
