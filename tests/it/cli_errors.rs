@@ -67,6 +67,31 @@ fn what_is_wrong_with_a_store_is_told_with_the_word_that_explains_it() {
 }
 
 #[test]
+fn a_plan_or_policy_that_cannot_be_read_is_told_with_how_one_is_made() {
+    let store = Store::new();
+    let (root, home) = (utf8(store.root()), store.beside("home"));
+    let file = |name: &str| home.join(name);
+    std::fs::create_dir(file("folder")).expect("room");
+    std::fs::File::create(file("huge")).expect("room").set_len(1 << 40).expect("sparse");
+    let below = file("huge/below");
+    for (path, code) in [
+        (file("none"), 4),
+        (file("no/where"), 4),
+        (below, 4),
+        (file("folder"), 2),
+        (file("huge"), 2),
+    ] {
+        let path = utf8(&path);
+        let from = hint(&["recover", "--from", path]);
+        assert!(from.0 == code && from.1.starts_with("save one with: "), "{path}: {from:?}");
+        let policy = hint(&["recover", root, "--policy", path]);
+        assert!(policy.0 == code && policy.1.contains("\"version\":1"), "{path}: {policy:?}");
+    }
+    let errors = ask::run(&["recover", "--from", utf8(&file("huge"))]).errors();
+    assert!(errors.contains("1099511627776 bytes") && !errors.contains('{'), "{errors}");
+}
+
+#[test]
 fn a_list_of_meanings_cuts_no_sentence_in_two() {
     for line in ask::run(&["explain"]).text().lines() {
         assert!(line.matches('`').count().is_multiple_of(2), "{line}");

@@ -6,6 +6,7 @@
 //! Spec: RS-REC-18, RS-REC-29 to RS-REC-32.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind::{InvalidFilename, NotADirectory};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -144,13 +145,12 @@ pub(crate) fn run(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failu
 /// The policy of a file, else the default one.
 pub(super) fn read_policy(host: &RealHost, path: Option<&Path>) -> Result<Policy, Failure> {
     let Some(path) = path else { return Ok(Policy::default()) };
-    let bytes = read(host, path)?;
+    let how = r#"a policy is a file with, for example, {"version":1,"abandonedSlots":true,"graceMs":60000}"#;
+    let bytes = read(host, path, how)?;
     let read = Document::from_bytes(&bytes).and_then(|doc| Policy::read(&doc));
     read.map_err(|e| {
         let what = format!("{} is no policy", path.display());
-        Failure::user(Code::USAGE, what)
-            .because(e)
-            .hint(r#"for example {"version":1,"abandonedSlots":true,"graceMs":60000}"#)
+        Failure::user(Code::USAGE, what).because(e).hint(how)
     })
 }
 
@@ -166,25 +166,29 @@ fn policy(host: &RealHost, args: &RecoverArgs) -> Result<Policy, Failure> {
 /// Most bytes of a plan or policy.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
-/// Reads a file that the user named, links followed on the way to it.
-fn read(host: &RealHost, path: &Path) -> Result<Vec<u8>, Failure> {
+/// Reads a file that the user named, links followed on the way to it. `how` says how one is made.
+fn read(host: &RealHost, path: &Path, how: &str) -> Result<Vec<u8>, Failure> {
     let shown = path.display();
-    let failed =
-        |code, why: String| Failure::user(code, format!("{shown} cannot be read")).because(why);
+    let failed = |code, why: String| {
+        Failure::user(code, format!("{shown} cannot be read")).because(why).hint(how)
+    };
     let absolute = host.absolute(path);
     let (Some(dir), Some(name)) = (absolute.parent(), absolute.file_name()) else {
         return Err(failed(Code::USAGE, "it names no file".to_owned()));
     };
-    let dir = host.open_dir(dir).map_err(|e| super::not_opened(path, e))?;
-    match host.read_at(&dir, name, Part::All(FILE_MAX_BYTES)) {
-        Ok(read) => Ok(read.bytes),
-        Err(ReadError::Absent) => Err(failed(Code::NOT_FOUND, "it is not there".to_owned())),
-        Err(ReadError::NotPlain(kind)) => {
-            Err(failed(Code::USAGE, format!("it is {}", kind.name())))
+    let read = match host.open_dir(dir) {
+        Ok(dir) => host.read_at(&dir, name, Part::All(FILE_MAX_BYTES)),
+        Err(e) => Err(e.into()),
+    };
+    read.map(|read| read.bytes).map_err(|e| match e {
+        ReadError::Absent => failed(Code::NOT_FOUND, "it is not there".to_owned()),
+        // Nothing can be below a file, or under a name that is too long to be one.
+        ReadError::Io(e) if matches!(e.kind(), NotADirectory | InvalidFilename) => {
+            failed(Code::NOT_FOUND, e.to_string())
         }
-        Err(ReadError::Io(e)) => Err(failed(Code::IO, e.to_string())),
-        Err(e) => Err(failed(Code::USAGE, format!("{e:?}"))),
-    }
+        ReadError::Io(e) => failed(Code::IO, e.to_string()),
+        e => failed(Code::USAGE, e.to_string()),
+    })
 }
 
 fn planned(
@@ -370,11 +374,11 @@ fn write_refused(
 
 /// The actions of a saved plan, by the root that they are about.
 fn saved(host: &RealHost, path: &Path) -> Result<BTreeMap<PathBuf, Saved>, Failure> {
-    let bytes = read(host, path)?;
+    let how = "save one with: runstore recover STORE --plan --format json > plan.json";
+    let bytes = read(host, path, how)?;
     let bad = |why: String| {
-        Failure::user(Code::USAGE, format!("{} is no saved plan", path.display()))
-            .because(why)
-            .hint("save one with: runstore recover STORE --plan --format json > plan.json")
+        let what = format!("{} is no saved plan", path.display());
+        Failure::user(Code::USAGE, what).because(why).hint(how)
     };
     let plan: SavedPlan = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
     if plan.schema != "runstore.plan/1" {
