@@ -171,6 +171,19 @@ impl Locks {
             .collect()
     }
 
+    /// An owner record that the system does not let read, and why; it may name any run.
+    pub(super) fn unread(&self) -> Option<(&str, &str)> {
+        let slots = self.slots.iter().filter_map(|slot| match &slot.owner {
+            FileFact::Unreadable(why) => Some((&*slot.path, &**why)),
+            _ => None,
+        });
+        let leases = self.leases.iter().filter_map(|lease| match &lease.owner {
+            FileFact::Unreadable(why) => Some((&*lease.path, &**why)),
+            _ => None,
+        });
+        slots.chain(leases).next()
+    }
+
     /// Whether any owner record names a run.
     pub(super) fn names(&self, run_id: &str) -> bool {
         self.slots_by_run.contains_key(run_id) || self.leases_by_run.contains_key(run_id)
@@ -201,11 +214,10 @@ fn entries<H: Host>(
         Ok(dir) => dir,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
         Err(e) => {
-            let stat = host.stat_at(parent, OsStr::new(name)).ok()?;
-            let (kind, text) = match stat.kind {
-                FileKind::Directory => (&finding::DIR_UNREADABLE, read::plain(&e)),
-                FileKind::Regular => return None,
-                other => (&finding::NOT_PLAIN, format!("it is {}", other.name())),
+            let (kind, text) = match kind_of(host, parent, name)? {
+                Some(FileKind::Regular) => return None,
+                None | Some(FileKind::Directory) => (&finding::DIR_UNREADABLE, read::plain(&e)),
+                Some(other) => (&finding::NOT_PLAIN, format!("it is {}", other.name())),
             };
             problems.push(StoreProblem { kind, path: name.to_owned(), text });
             return None;
@@ -222,6 +234,15 @@ fn entries<H: Host>(
     Some((dir, names))
 }
 
+/// What stands at a name that was not opened: `Some(None)` when that cannot be told, `None` when it is gone.
+fn kind_of<H: Host>(host: &H, parent: &H::Dir, name: &str) -> Option<Option<FileKind>> {
+    match host.stat_at(parent, OsStr::new(name)) {
+        Ok(stat) => Some(Some(stat.kind)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(_) => Some(None),
+    }
+}
+
 /// The owner record in a directory; `None` when the name is no directory at all.
 fn owner_record<H: Host, T>(
     host: &H,
@@ -233,11 +254,10 @@ fn owner_record<H: Host, T>(
     let dir = match host.open_dir_at(parent, OsStr::new(name)) {
         Ok(dir) => dir,
         Err(e) => {
-            let stat = host.stat_at(parent, OsStr::new(name)).ok()?;
-            return match stat.kind {
-                FileKind::Regular => None,
-                FileKind::Directory => Some(FileFact::Unreadable(read::plain(&e))),
-                other => Some(FileFact::Unsafe(read::describe(other))),
+            return match kind_of(host, parent, name)? {
+                Some(FileKind::Regular) => None,
+                None | Some(FileKind::Directory) => Some(FileFact::Unreadable(read::plain(&e))),
+                Some(other) => Some(FileFact::Unsafe(read::describe(other))),
             };
         }
     };

@@ -85,6 +85,7 @@ mod open;
 pub mod process;
 pub mod proof;
 pub mod prune;
+mod prune_around;
 pub mod publish;
 mod read;
 pub mod release;

@@ -20,7 +20,7 @@ use crate::protocol::{layout, limits};
 use super::host::{FileKind, Host, Stat};
 use super::locks::Locks;
 use super::read::{self, ExpectedOwner};
-use super::results::ResultsRoot;
+use super::results::{self, ResultsRoot};
 
 /// Something wrong with the store itself.
 #[derive(Clone, Debug)]
@@ -48,6 +48,8 @@ pub struct RunsRoot<H: Host> {
     /// Names in the active index when the store was opened; `None` when they are too many to keep.
     pub(super) marked: Option<HashSet<OsString>>,
     pub(super) results: Vec<usize>,
+    /// Whether its own area of results is there and could not be entered.
+    pub(super) results_unread: bool,
     pub(super) owner: ExpectedOwner,
 }
 
@@ -63,7 +65,7 @@ pub struct Store<'h, H: Host> {
     /// Runs roots: the usual one, its fallback siblings, then one per nested root run.
     pub runs_roots: Vec<RunsRoot<H>>,
     pub(super) results_roots: Vec<ResultsRoot<H>>,
-    /// Whether a results root is there that could not be entered.
+    /// Whether a results root is there, or may be, that could not be entered.
     pub(super) results_unread: bool,
     pub(super) temp_dir: Option<H::Dir>,
     /// The root run to which a look at one run is confined.
@@ -309,11 +311,17 @@ impl<'h, H: Host> Store<'h, H> {
             let text = format!("the runs root is {what}");
             self.problem(&finding::ROOT_UNSAFE, label.clone(), text);
         }
+        let mut results_unread = false;
         let results = match &nested_under {
             None => (0..self.results_roots.len()).collect(),
             Some(root_run) => {
-                let opened: Vec<_> =
-                    self.results_roots.iter().filter_map(|r| r.nested(host, root_run)).collect();
+                let mut opened = Vec::new();
+                for root in &self.results_roots {
+                    match root.nested(host, root_run) {
+                        Ok(root) => opened.push(root),
+                        Err(e) => results_unread |= results::is_unread(&e),
+                    }
+                }
                 let first = self.results_roots.len();
                 self.results_roots.extend(opened);
                 (first..self.results_roots.len()).collect()
@@ -328,6 +336,7 @@ impl<'h, H: Host> Store<'h, H> {
             active_index,
             marked,
             results,
+            results_unread,
             owner,
         });
     }
@@ -335,7 +344,7 @@ impl<'h, H: Host> Store<'h, H> {
     fn add_results(&mut self, temp: &H::Dir) {
         let host = self.host;
         let mut names = Vec::new();
-        let _ = host.list(temp, &mut |entry| {
+        let listed = host.list(temp, &mut |entry| {
             if let Some(name) = entry.name.to_str() {
                 let is_one = name == layout::RESULTS_DIR
                     || layout::fallback_pid(name, layout::RESULTS_DIR).is_some();
@@ -345,14 +354,15 @@ impl<'h, H: Host> Store<'h, H> {
             }
             ControlFlow::Continue(())
         });
+        self.results_unread = listed.is_err();
         names.sort_unstable();
         for name in names {
-            if let Some(root) = ResultsRoot::open(host, temp, &name, name.clone()) {
-                self.results_roots.push(root);
-            } else {
-                let e = io::Error::from(io::ErrorKind::PermissionDenied);
-                self.unopened(temp, &name, &e);
-                self.results_unread = true;
+            match ResultsRoot::open(host, temp, &name, name.clone()) {
+                Ok(root) => self.results_roots.push(root),
+                Err(e) => {
+                    self.unopened(temp, &name, &e);
+                    self.results_unread = true;
+                }
             }
         }
     }
@@ -365,9 +375,12 @@ impl<'h, H: Host> Store<'h, H> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(e) => return self.unopened(temp, layout::NESTED_RUNS_DIR, &e),
         };
-        let (mut names, _) = read::listed(host, &nested, limits::MAX_SMALL_RECORDS, |entry| {
+        let (mut names, listed) = read::listed(host, &nested, limits::MAX_SMALL_RECORDS, |entry| {
             entry.name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned)
         });
+        if let Err(e) = listed {
+            self.problem(&finding::DIR_UNREADABLE, layout::NESTED_RUNS_DIR, read::plain(&e));
+        }
         names.sort_unstable();
         for name in names {
             let label = format!("{}/{name}", layout::NESTED_RUNS_DIR);
@@ -377,10 +390,11 @@ impl<'h, H: Host> Store<'h, H> {
                     self.add_runs_root(dir, path, label, None, Some(name));
                 }
                 Err(e) => {
-                    if host
-                        .stat_at(&nested, OsStr::new(&name))
-                        .is_ok_and(|s| s.kind != FileKind::Regular)
-                    {
+                    let is_nothing = match host.stat_at(&nested, OsStr::new(&name)) {
+                        Ok(stat) => stat.kind == FileKind::Regular,
+                        Err(e) => e.kind() == io::ErrorKind::NotFound,
+                    };
+                    if !is_nothing {
                         let text = format!("it cannot be entered: {}", read::plain(&e));
                         self.problem(&finding::NOT_PLAIN, label, text);
                     }

@@ -25,29 +25,27 @@
 //! A crash leaves a note, and the run in its place or under a private name, until the next removal. What stays
 //! in any case: entries of the terminal index and of result indexes, which their readers clean.
 //!
-//! Results without a run, archives and replays are not removed. Spec: RS-RET-01 to RS-RET-13; facts §8.7, Z-60.
+//! Results without a run, archives and replays are not removed. Spec: RS-RET-01 to RS-RET-14; facts §8.7, Z-60.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::protocol::diagnose::diagnose;
 use crate::protocol::error::with_causes;
-use crate::protocol::evidence::{FileFact, Times};
+use crate::protocol::evidence::{FileFact, ResultFact, Times};
 use crate::protocol::ids::RunId;
-use crate::protocol::recovery::RecoveryDescriptor;
-use crate::protocol::retention::{Around, HandOff, Keep, Phase, RemovalNote, Wish, ended_ms, keep};
-use crate::protocol::{Document, Raw, layout, limits, segment};
+use crate::protocol::retention::{Keep, Phase, RemovalNote, Wish, ended_ms};
+use crate::protocol::{layout, limits};
 
 use super::atomic::{self, Durability, Options, Step, Target, WriteError};
 use super::host::{FileKind, Host, Stat, WriteHost};
 use super::locks::Locks;
 use super::open::{Opened, RunsRoot, Store};
+use super::prune_around::{Extra, References, closed_area, judged, may_be_there};
 use super::results::Wanted;
-use super::snapshot::{Depth, Snapshot};
+use super::snapshot::Depth;
 use super::{directory, lock_dir, read, retention};
 
 /// A run that may be removed.
@@ -142,9 +140,6 @@ impl std::error::Error for PruneError {
     }
 }
 
-/// What a look at the whole store knows of who refers to whom.
-type References = HashMap<String, String>;
-
 /// What may be removed, and why the rest stays. Reads only. `None` for a store without a temp root, whose
 /// waits cannot be known.
 /// Spec: RS-RET-09.
@@ -155,10 +150,12 @@ pub fn plan<H: Host>(store: &Store<'_, H>, wish: &Wish) -> Option<Plan> {
 fn planned<H: Host>(store: &Store<'_, H>, wish: &Wish) -> Option<(Plan, References)> {
     let (host, temp) = (store.host, store.temp_dir.as_ref()?);
     let mut plan = Plan { leftovers: notes(host, temp).len(), ..Plan::default() };
+    let routes = store.routes();
+    plan.blocked = closed_area(store.problems.iter().chain(&routes.problems), &store.locks);
     let waits = match retention::waited_for(host, temp) {
         Ok(waits) => waits,
         Err(why) => {
-            plan.blocked = Some(why);
+            plan.blocked.get_or_insert(why);
             Vec::new()
         }
     };
@@ -172,7 +169,7 @@ fn planned<H: Host>(store: &Store<'_, H>, wish: &Wish) -> Option<(Plan, Referenc
         let source = slot.source_run_id.clone();
         source.map(|source| references.entry(source).or_insert_with(by));
     }
-    for child in &store.routes().children {
+    for child in &routes.children {
         for id in [&child.parent, &child.root] {
             let by = || format!("the nested run {}", child.id);
             references.entry(id.clone()).or_insert_with(by);
@@ -193,14 +190,19 @@ fn planned<H: Host>(store: &Store<'_, H>, wish: &Wish) -> Option<(Plan, Referenc
             let Some(snapshot) = store.snapshot(runs, &name, kind, Depth::Full) else { continue };
             let own = snapshot.evidence.run_id.clone();
             let extra = Extra::of(store, runs, &name);
-            for other in snapshot.children.iter().chain(&extra.source_run_id) {
+            // It was read a moment ago; what it refers to is not known now.
+            if let (Err(why), Some(_)) = (&extra, snapshot.evidence.status.value()) {
+                plan.blocked.get_or_insert(format!("{}/{own}: {why}", runs.label));
+            }
+            let source = extra.as_ref().ok().and_then(|extra| extra.source_run_id.as_ref());
+            for other in snapshot.children.iter().chain(source) {
                 let by = || format!("run {own}");
                 references.entry(other.clone()).or_insert_with(by);
             }
             let session = snapshot.evidence.status.value().and_then(|s| s.session_id.as_deref());
             let asked = wish.session.as_deref().is_none_or(|wanted| session == Some(wanted));
             if runs.nested_under.is_none() && asked {
-                let reason = judged(store, runs, &snapshot, &extra, (&waits, None), wish);
+                let reason = judged(store, runs, &snapshot, extra, (&waits, None), wish);
                 let ended = ended_ms(&snapshot.evidence);
                 looked.push((
                     root,
@@ -237,137 +239,6 @@ fn planned<H: Host>(store: &Store<'_, H>, wish: &Wish) -> Option<(Plan, Referenc
     }
     plan.remove.reverse();
     Some((plan, references))
-}
-
-/// Members of a status that only retention asks for.
-#[derive(Default)]
-struct Extra {
-    source_run_id: Option<String>,
-    has_workflow_key: bool,
-    has_children: bool,
-    has_hand_off: bool,
-}
-
-impl Extra {
-    fn of<H: Host>(store: &Store<'_, H>, runs: &RunsRoot<H>, name: &OsStr) -> Self {
-        let Ok(dir) = store.host.open_dir_at(&runs.dir, name) else { return Self::default() };
-        let read = |doc: &Document<'_>| {
-            let steps = doc.get("steps").and_then(Raw::array).unwrap_or_default();
-            let children = |step: &Raw<'_>| {
-                let children = step.object().and_then(|step| step.get("children"));
-                children.and_then(Raw::array).is_some_and(|children| !children.is_empty())
-            };
-            Ok(Self {
-                source_run_id: doc.get("sourceRunId").and_then(Raw::string).map(Into::into),
-                has_workflow_key: doc.get("workflowKey").is_some(),
-                has_children: steps.iter().any(children),
-                has_hand_off: doc.get("parallelHandoff").is_some(),
-            })
-        };
-        let limit = limits::STATUS_MAX_BYTES;
-        let fact =
-            read::document_unlisted(store.host, &dir, layout::STATUS, limit, store.owner, read).0;
-        match fact {
-            FileFact::Present(extra, _) => *extra,
-            _ => Self::default(),
-        }
-    }
-}
-
-/// The first reason to keep a run, with everything around it looked at now.
-fn judged<H: Host>(
-    store: &Store<'_, H>,
-    runs: &RunsRoot<H>,
-    snapshot: &Snapshot,
-    extra: &Extra,
-    (waits, references): (&[String], Option<&References>),
-    wish: &Wish,
-) -> Option<Keep> {
-    let (host, e) = (store.host, &snapshot.evidence);
-    let diagnosis = diagnose(e);
-    // What is kept by its own record needs no look around it.
-    let Ok(dir) = host.open_dir_at(&runs.dir, OsStr::new(&e.run_id)) else {
-        return Some(Keep::new("damaged", "its directory cannot be entered"));
-    };
-    let is_there = |name: &str| host.stat_at(&dir, name.as_ref()).is_ok();
-    let owner = runs.owner;
-    let descriptor = read::document_unlisted(
-        host,
-        &dir,
-        layout::RECOVERY_DESCRIPTOR,
-        limits::SIDECAR_MAX_BYTES,
-        owner,
-        |doc| Ok(RecoveryDescriptor::read(doc)),
-    )
-    .0;
-    let descriptor_why = match &descriptor {
-        FileFact::Absent => None,
-        FileFact::Present(d, _) if d.source_run_id.as_deref() == Some(&e.run_id) => None,
-        FileFact::Present(..) => Some("its recovery descriptor is of another run"),
-        _ => Some("its recovery descriptor cannot be read"),
-    };
-    let hand_off = if extra.has_hand_off || is_there(layout::HANDOFF) {
-        let limit = limits::SIDECAR_MAX_BYTES;
-        let read = |doc: &Document<'_>| Ok(is_complete(doc));
-        match read::document_unlisted(host, &dir, layout::HANDOFF, limit, owner, read).0 {
-            FileFact::Present(complete, _) if *complete => HandOff::Complete,
-            _ => HandOff::Unresolved,
-        }
-    } else {
-        HandOff::None
-    };
-    let status = e.status.value();
-    let files = status
-        .into_iter()
-        .flat_map(|s| {
-            s.session_file.iter().chain(s.steps.iter().filter_map(|x| x.session_file.as_ref()))
-        })
-        .chain(descriptor.value().and_then(|d| d.session_file.as_ref()));
-    let may_be_there = |file: &&String| {
-        let path = Path::new(file.as_str());
-        !path.is_absolute() || !host.stat(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-    };
-    let around = Around {
-        waited_for: waits.contains(&e.run_id),
-        referenced_by: references.and_then(|references| references.get(&e.run_id).cloned()),
-        has_workflow_key: extra.has_workflow_key,
-        has_nested: extra.has_children
-            || store.runs_roots.iter().any(|r| r.nested_under.as_deref() == Some(&e.run_id)),
-        has_mission: is_there(layout::MISSION) || has_mission_entry(store, runs, &e.run_id),
-        hand_off,
-        session_file: files.into_iter().find(may_be_there).cloned(),
-        descriptor: descriptor_why,
-        changed_ms: [e.dir_mtime_ms, e.status.meta().map(|m| m.mtime_ms)]
-            .into_iter()
-            .chain([e.proof.meta().map(|m| m.mtime_ms)])
-            .flatten()
-            .max(),
-    };
-    keep(e, &diagnosis, &around, wish)
-}
-
-/// Whether every group of a hand-off is complete. Facts §8.7.
-fn is_complete(doc: &Document<'_>) -> bool {
-    let groups = doc.get("groups").and_then(Raw::array).unwrap_or_default();
-    let state = |group: &Raw<'_>| {
-        let cleanup = group.object()?.get("cleanup")?.object()?;
-        Some(cleanup.get("state")?.string()? == "complete")
-    };
-    !groups.is_empty() && groups.iter().all(|group| state(group) == Some(true))
-}
-
-fn has_mission_entry<H: Host>(store: &Store<'_, H>, runs: &RunsRoot<H>, run_id: &str) -> bool {
-    let name = segment::encode_str(run_id, limits::JSON_STEM_MAX_BYTES) + ".json";
-    let path = [layout::RESULT_INDEX, layout::INDEX_OBSERVERS, layout::INDEX_MISSION];
-    runs.results.iter().any(|index| {
-        let (dir, _) = store.results_roots[*index].place();
-        match directory::open_path(store.host, dir, &path) {
-            Ok(Some(entries)) => store.host.stat_at(&entries, name.as_ref()).is_ok(),
-            Ok(None) => false,
-            // It may be there.
-            Err(_) => true,
-        }
-    })
 }
 
 fn size_of<H: Host>(host: &H, dir: &H::Dir, depth: u32) -> u64 {
@@ -546,7 +417,7 @@ impl<H: WriteHost> Removal<'_, '_, H> {
         };
         let extra = Extra::of(self.store, runs, name);
         let known = (&*waits, Some(self.references));
-        judged(self.store, runs, &snapshot, &extra, known, self.wish)
+        judged(self.store, runs, &snapshot, extra, known, self.wish)
     }
 
     /// Why a run that was set aside has to go back.
@@ -569,11 +440,18 @@ impl<H: WriteHost> Removal<'_, '_, H> {
             }
             Ok(_) => {}
         }
-        let index = host.open_dir_at(&runs.dir, layout::ACTIVE_INDEX.as_ref());
-        if index.is_ok_and(|index| host.stat_at(&index, run_id.as_ref()).is_ok()) {
-            return Some(Keep::new("active-marker", "the active index names it"));
+        let marked = match host.open_dir_at(&runs.dir, layout::ACTIVE_INDEX.as_ref()) {
+            Ok(index) => may_be_there(host, &index, run_id),
+            Err(e) => e.kind() != io::ErrorKind::NotFound,
+        };
+        if marked {
+            return Some(Keep::new("active-marker", "the active index names it, or may"));
         }
-        let locks = Locks::load(host, self.temp, runs.owner, &mut Vec::new());
+        let mut problems = Vec::new();
+        let locks = Locks::load(host, self.temp, runs.owner, &mut problems);
+        if let Some(why) = closed_area(&problems, &locks) {
+            return Some(Keep::new("blocked", why));
+        }
         let source = |id: &str| id == run_id;
         let held = !locks.slots_of(run_id).is_empty()
             || !locks.leases_of(run_id).is_empty()
@@ -591,8 +469,10 @@ impl<H: WriteHost> Removal<'_, '_, H> {
         let wanted = Wanted { run_id, session: None, now_ms: host.now_ms() };
         let new_result = runs.results.iter().any(|index| {
             let root = &self.store.results_roots[*index];
-            let found = root.of_run(host, &wanted, runs.owner, false).results;
-            found.iter().any(|r| r.fact.value().is_none_or(|view| view.delivered_at_ms.is_none()))
+            let found = root.of_run(host, &wanted, runs.owner, false);
+            let is_new =
+                |r: &ResultFact| r.fact.value().is_none_or(|view| view.delivered_at_ms.is_none());
+            found.unread || found.results.iter().any(is_new)
         });
         if new_result {
             return Some(Keep::new("unread", "a result of it came meanwhile"));

@@ -5,8 +5,9 @@
 //! for the store's own answer, so that a result whose run is gone is seen as well.
 //! Spec: RS-RESULT-*, facts §3.10.
 
-use std::collections::HashMap;
-use std::ffi::OsString;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, OnceLock};
 
@@ -32,12 +33,30 @@ pub struct ResultsRoot<H: Host> {
     label: String,
     pending: Option<H::Dir>,
     replay: Option<H::Dir>,
+    /// Whether the places for pending ones are there and could not be opened.
+    pending_unread: bool,
     /// Whether no payload of any kind was there when somebody first asked.
     bare: OnceLock<bool>,
     /// What the large public payloads said, by name, with the look of each file at that time.
     large: Mutex<HashMap<String, (Stat, FileFact<ResultView>)>>,
     /// Pending payloads that lie under other names than their content gives them, by run.
-    strays: OnceLock<HashMap<String, Vec<ResultFact>>>,
+    strays: OnceLock<Strays>,
+}
+
+/// See [`ResultsRoot::find_strays`].
+#[derive(Default)]
+struct Strays {
+    by_run: HashMap<String, Vec<ResultFact>>,
+    unread: Unread,
+}
+
+/// What could not be looked at of the places for pending payloads.
+#[derive(Default)]
+struct Unread {
+    /// Whether the sessions are not known.
+    whole: bool,
+    /// Directories of sessions in which something is not known.
+    sessions: HashSet<OsString>,
 }
 
 /// A result found by listing the area.
@@ -70,23 +89,31 @@ pub(super) struct FoundResults {
     pub results: Vec<ResultFact>,
     /// Replays that are evidence of nothing, and why.
     pub unused_replays: Vec<(String, String)>,
+    /// Whether a place could not be looked at where one may lie.
+    pub unread: bool,
 }
 
 impl<H: Host> ResultsRoot<H> {
-    /// Opens a results root below an open directory; `None` when there is none.
-    pub(super) fn open(host: &H, parent: &H::Dir, name: &str, label: String) -> Option<Self> {
-        let dir = host.open_dir_at(parent, name.as_ref()).ok()?;
-        let pending = host.open_dir_at(&dir, layout::RESULT_PENDING.as_ref()).ok();
+    /// Opens a results root below an open directory.
+    ///
+    /// # Errors
+    /// The system's; not found where there is none.
+    pub(super) fn open(host: &H, parent: &H::Dir, name: &str, label: String) -> io::Result<Self> {
+        let dir = host.open_dir_at(parent, name.as_ref())?;
+        let pending = host.open_dir_at(&dir, layout::RESULT_PENDING.as_ref());
+        let pending_unread = pending.as_ref().is_err_and(is_unread);
+        // Without replays a result counts as waiting, and is kept.
         let replay = host.open_dir_at(&dir, layout::COMPLETION_REPLAY.as_ref()).ok();
         let (bare, large, strays) = (OnceLock::new(), Mutex::default(), OnceLock::new());
-        Some(Self { dir, label, pending, replay, bare, large, strays })
+        let pending = pending.ok();
+        Ok(Self { dir, label, pending, replay, pending_unread, bare, large, strays })
     }
 
     /// Whether the area has neither a public payload nor places for pending ones and replays. Looked
     /// up once: what comes later is what the next look at the store shows.
     pub(super) fn is_bare(&self, host: &H) -> bool {
         *self.bare.get_or_init(|| {
-            let mut found = self.pending.is_some() || self.replay.is_some();
+            let mut found = self.pending.is_some() || self.replay.is_some() || self.pending_unread;
             let listed = host.list(&self.dir, &mut |entry| {
                 found |= payload_name(&entry).is_some();
                 if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -101,8 +128,11 @@ impl<H: Host> ResultsRoot<H> {
     }
 
     /// Opens the area of the nested runs of one root run.
-    pub(super) fn nested(&self, host: &H, root_run: &str) -> Option<Self> {
-        let nested = host.open_dir_at(&self.dir, layout::NESTED_RESULTS.as_ref()).ok()?;
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn nested(&self, host: &H, root_run: &str) -> io::Result<Self> {
+        let nested = host.open_dir_at(&self.dir, layout::NESTED_RESULTS.as_ref())?;
         let label = format!("{}/{}/{root_run}", self.label, layout::NESTED_RESULTS);
         Self::open(host, &nested, root_run, label)
     }
@@ -118,7 +148,7 @@ impl<H: Host> ResultsRoot<H> {
         by_content: bool,
     ) -> FoundResults {
         let run_id = wanted.run_id;
-        let mut results = Vec::new();
+        let (mut results, mut unread) = (Vec::new(), self.pending_unread);
         let mut look = |dir: &H::Dir, name: &str, place, label: &dyn Fn() -> String| {
             let (fact, stat) = payload(host, dir, name, owner, ResultView::read);
             if place == ResultPlace::Public {
@@ -130,9 +160,12 @@ impl<H: Host> ResultsRoot<H> {
         };
         if let Some(pending) = &self.pending {
             for (session, file) in pending_names(run_id, wanted.session) {
-                if let Ok(dir) = host.open_dir_at(pending, session.as_ref()) {
-                    let label = || self.pending_label(&session, &file);
-                    look(&dir, &file, ResultPlace::Pending, &label);
+                match host.open_dir_at(pending, session.as_ref()) {
+                    Ok(dir) => {
+                        let label = || self.pending_label(&session, &file);
+                        look(&dir, &file, ResultPlace::Pending, &label);
+                    }
+                    Err(e) => unread |= is_unread(&e),
                 }
             }
         }
@@ -144,14 +177,18 @@ impl<H: Host> ResultsRoot<H> {
         if let Some(session) = wanted.session.filter(|_| by_content) {
             let strays = self.strays.get_or_init(|| self.find_strays(host, owner));
             // A payload of another session is not the run's, whatever run it names (RS-RESULT-04).
-            let own = strays.get(run_id).into_iter().flatten().filter(|stray| {
+            unread |= strays.unread.whole
+                || segment::aliases(&session.into(), limits::NAME_MAX_BYTES)
+                    .iter()
+                    .any(|session| strays.unread.sessions.contains(OsStr::new(session)));
+            let own = strays.by_run.get(run_id).into_iter().flatten().filter(|stray| {
                 stray.fact.value().is_some_and(|v| v.session_id.as_deref() == Some(session))
                     && results.iter().all(|r: &ResultFact| r.path != stray.path)
             });
             let own: Vec<_> = own.cloned().collect();
             results.splice(0..0, own);
         }
-        let mut found = FoundResults { results, unused_replays: Vec::new() };
+        let mut found = FoundResults { results, unused_replays: Vec::new(), unread };
         self.add_replay(host, wanted, owner, &mut found);
         found
     }
@@ -220,10 +257,10 @@ impl<H: Host> ResultsRoot<H> {
 
     /// Every pending payload that lies under another name than its content gives it. The area holds
     /// what was not delivered yet, so it is small; it is read once per look at the store.
-    fn find_strays(&self, host: &H, owner: ExpectedOwner) -> HashMap<String, Vec<ResultFact>> {
+    fn find_strays(&self, host: &H, owner: ExpectedOwner) -> Strays {
         let mut strays: HashMap<String, Vec<ResultFact>> = HashMap::new();
         let mut seen = 0_usize;
-        self.list_pending(host, owner, &mut |session, name, fact, _| {
+        let unread = self.list_pending(host, owner, &mut |session, name, fact, _| {
             seen += 1;
             let named = fact.value().and_then(|v| v.run_id.as_deref().zip(v.session_id.as_deref()));
             if let Some((run, own)) = named {
@@ -245,7 +282,7 @@ impl<H: Host> ResultsRoot<H> {
                 ControlFlow::Break(())
             }
         });
-        strays
+        Strays { by_run: strays, unread }
     }
 
     /// Run ids that the tool-call index files under a tool call, each confirmed by the payload that
@@ -319,31 +356,48 @@ impl<H: Host> ResultsRoot<H> {
     ) -> bool {
         let Some(view) = fact.value() else { return false };
         let wanted = Wanted { run_id, session: view.session_id.as_deref(), now_ms };
-        let mut found = FoundResults { results: Vec::new(), unused_replays: Vec::new() };
+        let mut found =
+            FoundResults { results: Vec::new(), unused_replays: Vec::new(), unread: false };
         self.add_replay(host, &wanted, owner, &mut found);
         found.results.iter().any(|r| r.fact.value().is_some())
     }
 
-    /// Every pending payload: session directory, file name, what it says, its time.
-    fn list_pending(&self, host: &H, owner: ExpectedOwner, each: &mut EachPending<'_>) {
-        let Some(pending) = &self.pending else { return };
-        for session in names(host, pending) {
-            let Ok(dir) = host.open_dir_at(pending, &session) else { continue };
-            let session = session.to_string_lossy().into_owned();
-            let mut flow = ControlFlow::Continue(());
-            let _ = host.list(&dir, &mut |entry| {
+    /// Every pending payload: session directory, file name, what it says, its time. Says what could not be looked
+    /// at.
+    fn list_pending(&self, host: &H, owner: ExpectedOwner, each: &mut EachPending<'_>) -> Unread {
+        let mut unread = Unread { whole: self.pending_unread, ..Unread::default() };
+        let Some(pending) = &self.pending else { return unread };
+        let (sessions, listed) =
+            read::listed(host, pending, limits::MAX_SMALL_RECORDS, |entry| Some(entry.name));
+        unread.whole |= listed.is_err();
+        for name in sessions {
+            let dir = match host.open_dir_at(pending, &name) {
+                Ok(dir) => dir,
+                Err(e) => {
+                    unread.sessions.extend(is_unread(&e).then_some(name));
+                    continue;
+                }
+            };
+            let session = name.to_string_lossy().into_owned();
+            let (mut flow, mut all_read) = (ControlFlow::Continue(()), true);
+            let listed = host.list(&dir, &mut |entry| {
                 if let Some(name) = payload_name(&entry) {
                     let (fact, stat) = payload(host, &dir, name, owner, ResultView::read);
+                    all_read &= !matches!(fact, FileFact::Unreadable(_));
                     if fact.is_there() {
                         flow = each(&session, name, fact, stat.map(|s| s.mtime_ms));
                     }
                 }
                 flow
             });
+            if listed.is_err() || !all_read {
+                unread.sessions.insert(name);
+            }
             if flow.is_break() {
-                return;
+                break;
             }
         }
+        unread
     }
 
     fn list_public(
@@ -393,6 +447,12 @@ pub(super) fn pending_names(
     let file = segment::encode_str(run_id, limits::JSON_STEM_MAX_BYTES) + ".json";
     let sessions = session.map(|s| segment::aliases(&s.into(), limits::NAME_MAX_BYTES));
     sessions.into_iter().flatten().map(move |session| (session, file.clone()))
+}
+
+/// Whether an area that was not opened may hold something: a plain file in its place holds nothing, and what is
+/// gone does not either.
+pub(super) fn is_unread(e: &io::Error) -> bool {
+    !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn payload<H: Host>(

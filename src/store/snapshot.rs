@@ -164,7 +164,7 @@ impl<H: Host> Store<'_, H> {
         let mut e = RunEvidence::empty(run_id, self.now_ms);
         e.times = self.times;
         (e.slots, e.leases) = (slots, leases);
-        e.results_unread = self.results_unread;
+        e.results_unread = self.results_unread || runs.results_unread;
         e.split_root.clone_from(&runs.split);
         e.is_nested = runs.nested_under.is_some();
         e.is_dm_store = self.is_dm;
@@ -264,6 +264,7 @@ impl<H: Host> Store<'_, H> {
             let found = root.of_run(host, &wanted, owner, depth == Depth::Full);
             e.results.extend(found.results);
             e.unused_replays.extend(found.unused_replays);
+            e.results_unread |= found.unread;
         }
         if listing.has(&RunEntry::WorkflowResult) {
             let limit = limits::RESULT_MAX_BYTES;

@@ -11,9 +11,10 @@ use runstore::protocol::process::{Presence, ProcessSeen};
 use runstore::protocol::retention::Wish;
 use runstore::store::host::Host as _;
 use runstore::store::prune::{Outcome, PruneError, apply};
+use runstore::store::slot::pool_name;
 use serde_json::{Value, json};
 use testkit::fault::{Crash, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
-use testkit::records;
+use testkit::records::{self, SESSION};
 
 use crate::sweep::{every_call, last, recorded};
 use crate::table;
@@ -172,6 +173,132 @@ fn a_failing_effect_on_one_run_keeps_no_other_from_being_removed() {
         }
     });
     assert!(failed.get() > 0 && stopped.get() > 0, "{failed:?} failed, {stopped:?} stopped");
+}
+
+/// One thing that keeps the old run, made when it ended.
+type Reason = fn(&FaultHost);
+
+fn status_with(host: &FaultHost, key: &str, value: Value) {
+    let status = records::complete("old", host.now_ms());
+    put(host, "old", "status.json", &records::with(status, key, value));
+}
+
+const REASONS: [(&str, Reason); 16] = [
+    ("workflow", |host| status_with(host, "workflowKey", json!("k"))),
+    ("nested", |host| {
+        let step = json!({"agent": "a", "status": "complete", "children": [{}]});
+        status_with(host, "steps", json!([step]));
+    }),
+    ("resumable", |host| {
+        host.put("/s.jsonl", "");
+        status_with(host, "sessionFile", json!("/s.jsonl"));
+    }),
+    ("mission", |host| put(host, "old", "mission.json", &json!({}))),
+    ("mission", |host| {
+        let index = "/async-subagent-results/result-index";
+        for path in ["/async-subagent-results", index] {
+            host.make_dir(path);
+        }
+        host.make_dir(&format!("{index}/observers"));
+        host.make_dir(&format!("{index}/observers/mission"));
+        host.put(&format!("{index}/observers/mission/old.json"), "{}");
+    }),
+    ("hand-off", |host| put(host, "old", "handoff.json", &json!({"version": 1, "groups": []}))),
+    ("referenced", |host| {
+        host.make_dir(&format!("{RUNS}/revival"));
+        let status = records::complete("revival", host.now_ms());
+        put(host, "revival", "status.json", &records::with(status, "sourceRunId", "old"));
+    }),
+    ("referenced", |host| {
+        let lease = records::with(lease("revival"), "sourceRunId", "old");
+        host.put(&format!("{LEASE}/owner.json"), lease.to_string());
+    }),
+    ("nested", |host| {
+        let mut path = String::new();
+        for part in ["/nested-subagent-runs", "/old", "/child"] {
+            path.push_str(part);
+            host.make_dir(&path);
+        }
+        let status = records::complete("child", host.now_ms());
+        host.put(&format!("{path}/status.json"), status.to_string());
+    }),
+    ("held", |host| host.put(&format!("{LEASE}/owner.json"), lease("old").to_string())),
+    ("held", |host| {
+        let pool = pool_name(SESSION);
+        let path = format!("/session-active-async-capacity/{pool}");
+        for path in ["/session-active-async-capacity", &path, &format!("{path}/slot-0")] {
+            host.make_dir(path);
+        }
+        let slot = records::with(records::slot("old", host.now_ms()), "ownerSessionKey", pool);
+        host.put(&format!("{path}/slot-0/owner.json"), slot.to_string());
+    }),
+    ("waited-for", |host| {
+        host.make_dir("/wait-subscriptions");
+        let wait = json!({"version": 1, "token": "t", "runId": "old", "expiresAt": 1});
+        host.put("/wait-subscriptions/t.json", wait.to_string());
+    }),
+    ("active-marker", |host| {
+        host.make_dir(&format!("{RUNS}/.active-runs"));
+        host.put(&format!("{RUNS}/.active-runs/old"), "");
+    }),
+    ("unread", |host| {
+        host.make_dir("/async-subagent-results");
+        let result = records::result("old", host.now_ms());
+        host.put("/async-subagent-results/old.json", result.to_string());
+    }),
+    ("unread", |host| {
+        let mut path = "/async-subagent-results".to_owned();
+        for part in ["", "/result-pending", "/", SESSION] {
+            path.push_str(part);
+            if part != "/" {
+                host.make_dir(&path);
+            }
+        }
+        let result = records::result("old", host.now_ms());
+        host.put(&format!("{path}/old.json"), result.to_string());
+    }),
+    ("resumable", |host| put(host, "old", "recovery-descriptor.json", &json!({}))),
+];
+
+const LEASE: &str =
+    "/session-leases/00000000000000000000000000000000000000000000000000000000000000ff";
+
+fn lease(run: &str) -> Value {
+    records::lease(run, 7, "another-host", 5)
+}
+
+// RS-RET-14: what cannot be looked at keeps a run as what is there does.
+#[test]
+fn a_look_that_fails_takes_no_reason_away() {
+    for (reason, make) in REASONS {
+        let setup = |host: &FaultHost| {
+            store(host);
+            let now = host.now_ms();
+            host.set_now_ms(now - 40 * DAY_MS);
+            for path in ["/session-leases", LEASE] {
+                host.make_dir(path);
+            }
+            make(host);
+            host.set_now_ms(now);
+        };
+        let host = FaultHost::new();
+        setup(&host);
+        host.begin();
+        let done = prune(&host).expect("nothing fails here");
+        let told = done.kept.iter().find(|kept| kept.run_id == "old");
+        assert_eq!(told.map(|kept| kept.keep.word), Some(reason), "{done:?}");
+        for n in 0..host.looks() {
+            for errno in [5, 13, 24] {
+                let host = FaultHost::new();
+                setup(&host);
+                host.begin();
+                host.fail_look_at(n, errno);
+                let done = prune(&host);
+                let whole = host.has(&format!("{RUNS}/old/status.json"));
+                assert!(whole, "{reason}: look {n}, errno {errno}: {done:?}");
+            }
+        }
+    }
 }
 
 /// Somebody acts right before each effect of a removal: the run is gone, or he finds it whole.

@@ -81,12 +81,16 @@ fn lost(host: &FaultHost) {
 
 /// An orphan with a pending result.
 fn told(host: &FaultHost) {
+    pending(host, "told.json");
+}
+
+fn pending(host: &FaultHost, name: &str) {
     runs(host);
     orphan(host, "told");
     for dir in ["", "/result-pending", "/result-pending/session-1"] {
         host.make_dir(&format!("{RESULTS}{dir}"));
     }
-    let pending = format!("{RESULTS}/result-pending/{SESSION}/told.json");
+    let pending = format!("{RESULTS}/result-pending/{SESSION}/{name}");
     put(host, &pending, &records::result("told", host.now_ms()));
     host.set_now_ms(host.now_ms() + HOUR_MS);
 }
@@ -345,6 +349,54 @@ fn a_failing_effect_on_one_run_keeps_no_other_from_its_end() {
         }
     });
     assert!(left.get() > 0 && stopped.get() > 0, "{left:?} left, {stopped:?} stopped");
+}
+
+/// An orphan with a result that was published.
+fn published(host: &FaultHost) {
+    runs(host);
+    orphan(host, "told");
+    host.make_dir(RESULTS);
+    put(host, &format!("{RESULTS}/told.json"), &records::result("told", host.now_ms()));
+    host.set_now_ms(host.now_ms() + HOUR_MS);
+}
+
+/// An orphan with a pending result under a name that nobody derives.
+fn strayed(host: &FaultHost) {
+    pending(host, "stray.json");
+}
+
+// RS-REC-05: a result that cannot be looked at may be there.
+#[test]
+fn a_look_that_fails_closes_no_run_that_has_a_result() {
+    let state_of = |host: &FaultHost| {
+        let status = host.text(&format!("{RUNS}/told/status.json")).expect("there");
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        status["state"].as_str().expect("a word").to_owned()
+    };
+    let mut adopted = 0;
+    for store in [told as fn(&FaultHost), published, strayed] {
+        let host = FaultHost::new();
+        store(&host);
+        host.begin();
+        recover(&host).expect("nothing fails here");
+        for n in 0..host.looks() {
+            let errno = [5, 13, 24][n % 3];
+            let host = FaultHost::new();
+            store(&host);
+            host.begin();
+            host.fail_look_at(n, errno);
+            let done = recover(&host);
+            let at = format!("look {n}, errno {errno}: {done:?}");
+            let state = state_of(&host);
+            assert!(["running", "complete"].contains(&&*state), "{at}: {state}");
+            adopted += usize::from(state == "complete");
+            // What was taken back of it has changed the run just now.
+            host.set_now_ms(host.now_ms() + HOUR_MS);
+            recover(&host).expect(&at);
+            assert_eq!(state_of(&host), "complete", "{at}: the next one adopts it");
+        }
+    }
+    assert!(adopted > 0, "a look may fail that nothing depends on");
 }
 
 /// A runner that was only thought to be gone, or another repairer, ends the run right before each effect.

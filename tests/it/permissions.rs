@@ -371,11 +371,30 @@ fn no_umask_opens_or_closes_what_is_written() {
     }
 }
 
-/// Asks `recover` as the user that the store belongs to.
-fn recovered(place: &Place, copy: &Path) -> Answer {
+/// Asks a verb that writes, as the user that the store belongs to.
+fn applied(place: &Place, copy: &Path, verb: &str) -> Answer {
     let root = place.root();
-    let args = ["recover", utf8(&root), "--apply", "--format", "json"];
+    let args = [verb, utf8(&root), "--apply", "--format", "json"];
     Answer::of(&if is_root() { ask::run_as_nobody(copy, &args) } else { ask::run(&args) })
+}
+
+fn recovered(place: &Place, copy: &Path) -> Answer {
+    applied(place, copy, "recover")
+}
+
+/// Opens or closes a directory of the store.
+fn set_mode(place: &Place, relative: &str, mode: u32) {
+    let path = place.root().join(relative);
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
+}
+
+/// Writes a file into the store.
+fn file(place: &Place, relative: &str, content: &Value) -> PathBuf {
+    let (folder, name) = relative.rsplit_once('/').expect("a folder");
+    let path = place.folder(folder).join(name);
+    fs::write(&path, content.to_string()).expect("room");
+    give(&path);
+    path
 }
 
 /// A run that says it works, long ago, and whose process is gone.
@@ -418,4 +437,67 @@ fn a_run_that_cannot_be_written_keeps_no_other_from_its_end() {
     let last = recovered(&place, &copy);
     assert_eq!((last.code, told(&place, "locked").as_str()), (0, "failed"), "{last:?}");
     assert!(results.exists(), "it has its result now");
+}
+
+// RS-REC-05: a result that cannot be looked at may be there.
+#[test]
+fn a_closed_place_of_results_keeps_a_run_from_being_closed() {
+    for closed in
+        ["async-subagent-results/result-pending", "async-subagent-results/result-pending/session-1"]
+    {
+        let place = Place::new();
+        let copy = for_everybody(&ask::binary(), place.dir.path()).expect("room");
+        orphan(&place, "told");
+        let pending = "async-subagent-results/result-pending/session-1/stray.json";
+        let stray = file(&place, pending, &records::result("told", now_ms() - 120_000));
+        tree::set_time_ms(&stray, 1).expect("ours");
+        set_mode(&place, closed, 0);
+        let refused = recovered(&place, &copy);
+        let why = refused.json["refused"][0]["why"].as_str().expect("a text");
+        assert_eq!(told(&place, "told"), "running", "{refused:?}");
+        assert!(why.contains("its result may lie there"), "{why}");
+        set_mode(&place, closed, 0o700);
+        let last = recovered(&place, &copy);
+        assert_eq!((last.code, told(&place, "told").as_str()), (0, "complete"), "{last:?}");
+    }
+}
+
+// RS-RET-14: what cannot be looked at may be about any run.
+#[test]
+fn a_closed_place_keeps_every_run_from_being_removed() {
+    let lease = format!("session-leases/{}", "ab".repeat(32));
+    let nested = "nested-subagent-runs/old";
+    for closed in
+        ["session-leases", &lease, "nested-subagent-runs", nested, "nested-subagent-events"]
+    {
+        let place = Place::new();
+        let copy = for_everybody(&ask::binary(), place.dir.path()).expect("room");
+        let (run, at) = ("async-subagent-runs/old", now_ms() - 40 * 86_400_000);
+        let files = [
+            file(&place, &format!("{run}/status.json"), &records::complete("old", at)),
+            file(&place, &format!("{run}/process-terminal.json"), &records::proof("old", at)),
+            place.root().join(run),
+        ];
+        tree::age(&files[2], at).expect("ours");
+        if nested.starts_with(closed) {
+            file(&place, &format!("{nested}/child/status.json"), &records::complete("child", at));
+        } else {
+            let owner =
+                records::with(records::lease("next", 1, "elsewhere", at), "sourceRunId", "old");
+            file(&place, &format!("{lease}/owner.json"), &owner);
+        }
+        place.folder(closed);
+        set_mode(&place, closed, 0);
+        let kept = applied(&place, &copy, "prune");
+        assert!(files[0].exists(), "{closed}: {kept:?}");
+        let why = kept.json["blocked"][0].as_str().expect("a text");
+        assert!(kept.code == 8 && why.starts_with(closed), "{closed}: {why}");
+        set_mode(&place, closed, 0o700);
+        let known = applied(&place, &copy, "prune");
+        assert!(files[0].exists() && known.json.get("blocked").is_none(), "{closed}: {known:?}");
+        let by = if closed.contains("nested-subagent-runs") { closed } else { "session-leases" };
+        fs::remove_dir_all(place.root().join(by)).expect("ours");
+        let gone = applied(&place, &copy, "prune");
+        assert!(!files[0].exists(), "{closed}: nothing else keeps it: {gone:?}");
+    }
 }
