@@ -53,6 +53,9 @@ struct Ended {
 
 type Made<T> = Result<T, ChangeError>;
 
+/// A run, and the text of its proof where one counts.
+type Proven<'e> = (&'e RunEvidence, Option<&'e str>);
+
 impl<H: Host> RunDesk<'_, '_, H> {
     fn draft(&self) -> Draft<'_, H> {
         Draft::new(self.store.host(), &self.around.root)
@@ -102,7 +105,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         {
             draft = self.draft();
         }
-        let ended = match self.end(e, &run, &end, &mut draft) {
+        let ended = match self.end((e, d), &run, &end, &mut draft) {
             Ok(Some(ended)) => ended,
             Ok(None) => {
                 if let End::Refuse(why) = &end {
@@ -173,37 +176,44 @@ impl<H: Host> RunDesk<'_, '_, H> {
     /// An unfinished replacement of the status, whole and later than it, that tells an end.
     fn later_end(&self, e: &RunEvidence) -> Option<String> {
         e.temp.newer_than_target.iter().find_map(|name| {
-            let is_status =
-                TempName::parse(name).is_some_and(|temp| temp.target.is(layout::STATUS));
+            TempName::parse(name).filter(|temp| temp.target.is(layout::STATUS))?;
             let path = self.own(e, name);
             let host = self.store.host();
             let text = draft::text(host, &self.around.root, &path).ok()??.text;
             let view = StatusView::read(&Document::parse(&text).ok()?);
             // A repair that was cut off tells nothing of the run.
             let ends = view.known_state().is_some_and(RunState::is_terminal) && !view.is_repaired();
-            (is_status && ends && view.run_id.as_deref() == Some(&e.run_id)).then(|| name.clone())
+            (ends && view.run_id.as_deref() == Some(&e.run_id)).then(|| name.clone())
         })
     }
 
     /// The action about the end of the run.
     fn end(
         &self,
-        e: &RunEvidence,
+        (e, d): (&RunEvidence, &Diagnosis),
         run: &RunId,
         end: &End<'_>,
         draft: &mut Draft<'_, H>,
     ) -> Made<Option<Ended>> {
         match end {
             End::Nothing | End::Refuse(_) => Ok(None),
-            End::Close(cause) => self.close(e, run, cause, draft).map(Some),
+            End::Close(cause) => {
+                let proof = self.proof(e, d)?;
+                self.close((e, proof.as_deref()), run, cause, draft).map(Some)
+            }
             End::Adopt(result, state) => {
                 let path = match result.place {
                     ResultPlace::Workflow => self.own(e, layout::WORKFLOW_RESULT),
                     _ => result.path.clone(),
                 };
-                self.adopt(e, run, (&path, result.place), *state, draft).map(Some)
+                let proof = self.proof(e, d)?;
+                let (e, result) = ((e, proof.as_deref()), (&*path, result.place));
+                self.adopt(e, run, result, *state, draft).map(Some)
             }
-            End::Complete => self.complete(e, run, draft),
+            End::Complete => {
+                let proof = self.proof(e, d)?;
+                self.complete((e, proof.as_deref()), run, draft)
+            }
             End::SetAside(why) => {
                 draft.shift(&self.own(e, layout::STATUS), "")?;
                 let why = format!("its status is set aside, so that the rest can be judged: {why}");
@@ -220,25 +230,30 @@ impl<H: Host> RunDesk<'_, '_, H> {
         found.map(|found| found.text).ok_or_else(|| ChangeError::changed(&path, "it is gone"))
     }
 
-    fn repaired(&self, e: &RunEvidence, source: &str, repair: &Repair<'_>) -> Made<String> {
+    /// The text of a proof that counts; `None` when there is none.
+    fn proof(&self, e: &RunEvidence, d: &Diagnosis) -> Made<Option<String>> {
+        if e.proof.value().is_none() || !d.proof.counts {
+            return Ok(None);
+        }
+        let path = self.own(e, layout::PROOF);
+        let found = draft::text(self.store.host(), &self.around.root, &path)?;
+        Ok(found.map(|found| found.text))
+    }
+
+    fn repaired(&self, (e, proof): Proven<'_>, source: &str, repair: &Repair<'_>) -> Made<String> {
         let failed = |why: String| ChangeError::changed(&self.own(e, layout::STATUS), why);
         let doc = Document::parse(source).map_err(|e| failed(e.to_string()))?;
         let text = repair.status(&doc).map_err(|e| failed(e.to_string()))?;
-        Ok(self.shown(e, &text)?.unwrap_or(text))
+        Ok(self.shown((e, proof), &text)?.unwrap_or(text))
     }
 
     /// The text of a status with a proof that counts in it; `None` when it is there already, or none counts.
-    fn shown(&self, e: &RunEvidence, status: &str) -> Made<Option<String>> {
-        let proof = e.proof.value().filter(|_| diagnose(e).proof.counts);
-        let Some(proof) = proof else { return Ok(None) };
-        let path = self.own(e, layout::PROOF);
-        let Some(sidecar) = draft::text(self.store.host(), &self.around.root, &path)? else {
-            return Ok(None);
-        };
+    fn shown(&self, (e, sidecar): Proven<'_>, status: &str) -> Made<Option<String>> {
+        let (Some(proof), Some(sidecar)) = (e.proof.value(), sidecar) else { return Ok(None) };
         let failed = |why: String| ChangeError::changed(&self.own(e, layout::STATUS), why);
         let doc = Document::parse(status).map_err(|e| failed(e.to_string()))?;
         let host = self.store.host();
-        let with = (&*sidecar.text, e.candidate.value());
+        let with = (sidecar, e.candidate.value());
         match consequences::members(host, &doc, &e.run_id, proof, with) {
             Decision::Keep => Ok(None),
             Decision::Refuse(why) => Err(failed(why)),
@@ -250,23 +265,17 @@ impl<H: Host> RunDesk<'_, '_, H> {
     }
 
     /// The line about a proof that counts, if the log does not have it.
-    fn proof_line(&self, e: &RunEvidence) -> Made<Option<String>> {
-        if e.proof.value().filter(|_| diagnose(e).proof.counts).is_none() {
-            return Ok(None);
-        }
-        let host = self.store.host();
+    fn proof_line(&self, (e, proof): Proven<'_>) -> Option<String> {
+        let (proof, host) = (proof?, self.store.host());
         let dir = host.open_dir_at(self.runs.dir(), OsStr::new(&e.run_id));
         let told = dir.is_ok_and(|dir| consequences::is_told(host, &dir, &e.run_id));
-        let path = self.own(e, layout::PROOF);
-        let sidecar = draft::text(host, &self.around.root, &path)?;
-        let line = |sidecar: draft::Text| written::proof_event(&e.run_id, e.now_ms, &sidecar.text);
-        Ok(sidecar.filter(|_| !told).map(line))
+        (!told).then(|| written::proof_event(&e.run_id, e.now_ms, proof))
     }
 
     /// Spec: RS-REC-10 to RS-REC-13.
     fn close(
         &self,
-        e: &RunEvidence,
+        (e, proof): Proven<'_>,
         run: &RunId,
         cause: &Cause,
         draft: &mut Draft<'_, H>,
@@ -277,7 +286,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let (now_ms, state) = (e.now_ms, RunState::Failed);
         let error = Some(message.as_str());
         let repair = Repair { run_id: &e.run_id, now_ms, state, error, result: None };
-        let status = self.repaired(e, &source, &repair)?;
+        let status = self.repaired((e, proof), &source, &repair)?;
         let failed = |why: String| ChangeError::changed(&self.own(e, layout::STATUS), why);
         let doc = Document::parse(&status).map_err(|e| failed(e.to_string()))?;
         let async_dir = self.path.to_string_lossy();
@@ -293,7 +302,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         draft.write(&self.own(e, layout::STATUS), status.clone())?;
         draft.index(&self.label, run, &status)?;
         let mut lines = vec![repair::closed_event(&e.run_id, now_ms, cause, &message)];
-        lines.extend(self.proof_line(e)?);
+        lines.extend(self.proof_line((e, proof)));
         draft.append(&self.own(e, layout::EVENTS), &lines)?;
         let why = format!("{}, and it left no result", e.life.why);
         Ok(Ended { kind: ActionKind::CloseAsFailed, why, status: Some(status) })
@@ -302,7 +311,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
     /// Spec: RS-REC-09, RS-REC-11, RS-REC-12.
     fn adopt(
         &self,
-        e: &RunEvidence,
+        (e, proof): Proven<'_>,
         run: &RunId,
         (path, place): (&str, ResultPlace),
         state: RunState,
@@ -318,7 +327,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         let result = inner.as_ref().unwrap_or(&doc);
         let (now_ms, error) = (e.now_ms, None);
         let repair = Repair { run_id: &e.run_id, now_ms, state, error, result: Some(result) };
-        let status = self.repaired(e, &source, &repair)?;
+        let status = self.repaired((e, proof), &source, &repair)?;
         if let Some(results) = self.store.results_label(self.runs) {
             let own = match place {
                 // A payload under a name that nobody derives stays: nobody could have looked it up.
@@ -332,7 +341,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
         }
         draft.write(&self.own(e, layout::STATUS), status.clone())?;
         draft.index(&self.label, run, &status)?;
-        let lines: Vec<String> = self.proof_line(e)?.into_iter().collect();
+        let lines: Vec<String> = self.proof_line((e, proof)).into_iter().collect();
         draft.append(&self.own(e, layout::EVENTS), &lines)?;
         let why = format!("{}, and its {place} result says {}", e.life.why, state.as_str());
         Ok(Ended { kind: ActionKind::AdoptResult, why, status: Some(status) })
@@ -341,19 +350,19 @@ impl<H: Host> RunDesk<'_, '_, H> {
     /// Spec: RS-REC-15.
     fn complete(
         &self,
-        e: &RunEvidence,
+        (e, proof): Proven<'_>,
         run: &RunId,
         draft: &mut Draft<'_, H>,
     ) -> Made<Option<Ended>> {
         let source = self.status(e, draft)?;
-        let shown = self.shown(e, &source)?;
+        let shown = self.shown((e, proof), &source)?;
         if e.marker.marker_mtime_ms.is_some() && self.is_listed(e) {
             draft.index(&self.label, run, shown.as_deref().unwrap_or(&source))?;
         }
         if let Some(status) = &shown {
             draft.write(&self.own(e, layout::STATUS), status.clone())?;
         }
-        let lines: Vec<String> = self.proof_line(e)?.into_iter().collect();
+        let lines: Vec<String> = self.proof_line((e, proof)).into_iter().collect();
         draft.append(&self.own(e, layout::EVENTS), &lines)?;
         let why = "its exit was observed, and not all that follows was made".to_owned();
         Ok(Some(Ended { kind: ActionKind::CompleteEnd, why, status: shown }))
@@ -510,10 +519,8 @@ impl<H: Host> RunDesk<'_, '_, H> {
             return Ok(());
         }
         let host = self.store.host();
-        let system = |e: std::io::Error| ChangeError::Changed {
-            path: self.label.clone(),
-            why: e.to_string(),
-        };
+        let path = below(&self.label, &e.run_id);
+        let system = |e: std::io::Error| ChangeError::system(&path, &e);
         let dir = host.open_dir_at(self.runs.dir(), OsStr::new(&e.run_id)).map_err(system)?;
         let mut names = Vec::new();
         host.list(&dir, &mut |entry| {
