@@ -5,7 +5,7 @@
 //! to be made, was made, or somebody else has been there. So a repair that was killed at any step is gone
 //! through again from its first change, and each of them is made once.
 //!
-//! Nothing is deleted. What a change replaces stands in its record, what it removes is renamed into the
+//! No only copy of what somebody wrote is deleted. What a change replaces stands in its record, what it removes is renamed into the
 //! directory of the repair, and a lease is set aside to the tombstone that every contender aims at.
 //!
 //! Ordered steps of [`make`], for each kind:
