@@ -35,7 +35,8 @@ use crate::protocol::{Document, layout, limits};
 use crate::store::atomic::{self, Durability, Options, Target};
 use crate::store::host::{FileKind, Host, Part, WriteHost};
 use crate::store::retry::RetryPolicy;
-use crate::store::{directory, journal, lease, slot};
+use crate::store::slot::{self, SlotError};
+use crate::store::{directory, journal, lease};
 
 use super::place::{at, components, read, stat};
 
@@ -466,7 +467,11 @@ pub(super) fn make<H: WriteHost>(
             let owner = slot_owner(path, owner)?;
             at(host, root, to, |dir, name| slot::set_aside(host, root, &owner, (dir, name)))?
                 .ok_or_else(gone)?
-                .map_err(|e| ChangeError::changed(path, with_causes(&e)))
+                .map_err(|e| match e {
+                    // It may have been moved, and not be flushed.
+                    SlotError::Write(e) => ChangeError::write(path, &e),
+                    e => ChangeError::changed(path, with_causes(&e)),
+                })
         }
         Change::FreeLease { owner, .. } => {
             let (_, id) = components(path)?;

@@ -351,6 +351,28 @@ fn a_failing_effect_on_one_run_keeps_no_other_from_its_end() {
     assert!(left.get() > 0 && stopped.get() > 0, "{left:?} left, {stopped:?} stopped");
 }
 
+// RS-REC-32: a slot is moved by an operation of the store, which fails in the same ways.
+#[test]
+fn a_slot_that_cannot_be_set_aside_is_in_its_place_or_known() {
+    let pool = sha256_hex(SESSION.as_bytes());
+    let owner = format!("/session-active-async-capacity/{pool}/slot-0/owner.json");
+    let (left, stopped) = (Cell::new(0), Cell::new(0));
+    every_call(slotted, recover, |host, done, fault| {
+        let Ok(done) = done else { return };
+        let at = format!("{fault:?}: {done:?}");
+        let no_room = matches!(fault.how, Injected::Errno(24 | 28));
+        if done.stopped.is_some() {
+            stopped.set(stopped.get() + 1);
+        } else if !done.left.is_empty() {
+            left.set(left.get() + 1);
+            assert!(!no_room, "a lack of room concerns every action: {at}");
+            let is_begun = host.tree().keys().any(|path| path.ends_with(".begun.json"));
+            assert!(host.has(&owner) || is_begun, "what was made of it is taken back: {at}");
+        }
+    });
+    assert!(left.get() > 0 && stopped.get() > 0, "{left:?} left, {stopped:?} stopped");
+}
+
 /// An orphan with a result that was published.
 fn published(host: &FaultHost) {
     runs(host);
