@@ -523,30 +523,36 @@ fn finish_begun<H: WriteHost>(
             let about = Path::new(&record.path);
             let turn = turn(host, store, about).map_err(Stop::Left);
             let done = turn.and_then(|_turn| Ok(finish_one(host, root, &record.changes)?));
-            match done {
+            let run = &record.run_id;
+            let marked = match done {
                 Ok(State::Done) => {
-                    journal::mark(host, &dir, number, (state, State::Done))?;
-                    applied.finished.push(record.run_id);
+                    applied.finished.push(run.clone());
+                    journal::mark(host, &dir, number, (state, State::Done))
                 }
                 Ok(State::Superseded) => {
-                    journal::mark(host, &dir, number, (state, State::Superseded))?;
-                    let run = &record.run_id;
                     applied.problems.push(format!("{run}: somebody else went on with it"));
+                    journal::mark(host, &dir, number, (state, State::Superseded))
                 }
-                Ok(_) => journal::forget(host, &dir, number)?,
+                Ok(_) => journal::forget(host, &dir, number),
                 Err(Stop::All(why)) => {
-                    applied.stopped = Some(format!("{}: {why}", record.run_id));
+                    applied.stopped = Some(format!("{run}: {why}"));
                     return Ok(unfinished);
                 }
                 // It must not keep the other runs from their ends.
                 Err(Stop::Left(why)) => {
                     has_begun = true;
-                    let run = &record.run_id;
                     applied.problems.push(format!(
                         "{run}: what recovery {id} began cannot be finished yet: {why}; the next one tries again"
                     ));
                     unfinished.insert(about.to_owned());
+                    Ok(())
                 }
+            };
+            if let Err(e) = marked {
+                let place = journal::place(&id);
+                applied.stopped =
+                    Some(format!("{place}: the record of {run} cannot be moved on: {e}"));
+                return Ok(unfinished);
             }
         }
         if let Some(finished) = finished.as_deref_mut().filter(|_| !has_begun) {

@@ -11,7 +11,6 @@
 //! A crash in step 4 leaves some changes taken back and the record `done`; calling again goes on, because each
 //! change tells how it stands. What others appended to a log since stays. Spec: RS-REC-28.
 
-use std::io;
 use std::path::Path;
 
 use crate::store::host::WriteHost;
@@ -69,21 +68,20 @@ pub fn undo<H: WriteHost>(host: &H, path: &Path, id: Option<&str>) -> Result<Und
                 }
                 take_back(host, &root, &record.changes).map_err(told)
             });
-            match back {
-                Ok(()) => {
-                    mark(host, &dir, number, state).map_err(ApplyError::Read)?;
-                    undone.undone.push((record.run_id, record.action));
-                }
+            // Whether it was taken back can be told from its files, so the next undo only marks it.
+            let marked = back.and_then(|()| {
+                let marked = journal::mark(host, &dir, number, (state, State::Undone));
+                marked
+                    .map_err(|e| format!("it was taken back, and its record does not say so: {e}"))
+            });
+            match marked {
+                Ok(()) => undone.undone.push((record.run_id, record.action)),
                 Err(why) => undone.left.push((record.run_id, why)),
             }
         }
         return Ok(undone);
     }
     Ok(undone)
-}
-
-fn mark<H: WriteHost>(host: &H, dir: &H::Dir, number: u32, state: State) -> io::Result<()> {
-    journal::mark(host, dir, number, (state, State::Undone))
 }
 
 /// Steps 3 and 4, for one action.
