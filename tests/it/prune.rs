@@ -263,6 +263,16 @@ fn the_retention_lock_of_others_is_honoured_and_that_of_the_dead_set_aside() {
 }
 
 #[test]
+fn what_was_removed_from_one_store_is_told_when_the_next_one_cannot_be_touched() {
+    let (first, second) = (Store::new(), Store::new());
+    old(&first, "old", 40);
+    lock(&second, std::process::id(), &host_name());
+    let args = ["prune", utf8(first.root()), utf8(second.root()), "--apply", "--format", "json"];
+    let answer = Answer::of(&ask::run(&args));
+    assert_eq!((answer.code, ids(&answer, "remove")), (7, vec!["old"]), "{:#}", answer.json);
+}
+
+#[test]
 fn interrupted_removals_are_put_back_or_finished() {
     let store = Store::new();
     let aside = |n: u32| format!(".deleting-run-0f4d8a3e-1c1b-4e43-9f0e-6d1f5d1a2b3{n}");

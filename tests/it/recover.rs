@@ -464,6 +464,20 @@ fn an_undo_leaves_what_others_have_made_since() {
 }
 
 #[test]
+fn what_was_done_in_one_store_is_told_when_the_next_one_cannot_be_touched() {
+    let (first, second) = (Store::new(), Store::new());
+    orphan(&first, "lost");
+    let lock = second.file(".runstore/recovery.lock", "");
+    let lock = fs::OpenOptions::new().append(true).open(lock).expect("ours");
+    fs::File::try_lock(&lock).expect("nobody holds it");
+    let args = ["recover", utf8(first.root()), utf8(second.root()), "--apply", "--grace-ms", "0"];
+    let args = [&args[..], &["--format", "json"]].concat();
+    let answer = Answer::of(&ask::run(&args));
+    let done = &answer.json["done"][0]["runId"];
+    assert_eq!((answer.code, done), (7, &json!("lost")), "{:#}", answer.json);
+}
+
+#[test]
 fn a_record_that_cannot_be_read_is_told_in_words() {
     let store = Store::new();
     store.file(".runstore/recovery/1790000000000-0123abcd/00001.done.json/x", "");

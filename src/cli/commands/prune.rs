@@ -101,21 +101,20 @@ pub(crate) fn run(args: &PruneArgs, output: &mut Output) -> Result<Code, Failure
         applied: args.apply,
         ..Answer::default()
     };
-    let mut code = Code::FINE;
+    let (mut code, mut looked_at) = (Code::FINE, 0);
+    let mut done = Ok(());
     for path in &paths {
-        let Opened::Store(store) = super::open(&host, path, &args.common)? else {
-            return Err(Failure::user(Code::USAGE, format!("{} is one run", path.display()))
-                .hint("prune takes a whole store"));
-        };
-        if args.apply {
-            let root = store.root.clone();
-            drop(store);
-            code = code.worse(applied(&host, &root, &wish, &mut answer)?);
-        } else {
-            let planned = plan(&store, &wish).ok_or_else(|| no_store(path))?;
-            answer.leftovers += planned.leftovers;
-            answer.add(planned.remove, planned.kept, planned.blocked);
+        match one_store(&host, args, path, &wish, &mut answer) {
+            Ok(of_store) => (code, looked_at) = (code.worse(of_store), looked_at + 1),
+            Err(failure) => {
+                done = Err(failure);
+                break;
+            }
         }
+    }
+    // What was removed from one store is told also where the next one cannot be touched.
+    if done.is_err() && (looked_at == 0 || !args.apply) {
+        return done.map(|()| code);
     }
     // A wait that cannot be read is a damaged record, and keeps everything.
     if !answer.blocked.is_empty() {
@@ -127,7 +126,29 @@ pub(crate) fn run(args: &PruneArgs, output: &mut Output) -> Result<Code, Failure
     let bytes = answer.remove.iter().map(|gone| gone.bytes).sum();
     answer.summary = Summary { runs: answer.remove.len(), bytes, kept: answer.kept.len() };
     write(&answer, args.common.format, output)?;
-    Ok(code)
+    done.map(|()| code)
+}
+
+fn one_store(
+    host: &RealHost,
+    args: &PruneArgs,
+    path: &std::path::Path,
+    wish: &Wish,
+    answer: &mut Answer,
+) -> Result<Code, Failure> {
+    let Opened::Store(store) = super::open(host, path, &args.common)? else {
+        return Err(Failure::user(Code::USAGE, format!("{} is one run", path.display()))
+            .hint("prune takes a whole store"));
+    };
+    if args.apply {
+        let root = store.root.clone();
+        drop(store);
+        return applied(host, &root, wish, answer);
+    }
+    let planned = plan(&store, wish).ok_or_else(|| no_store(path))?;
+    answer.leftovers += planned.leftovers;
+    answer.add(planned.remove, planned.kept, planned.blocked);
+    Ok(Code::FINE)
 }
 
 fn no_store(path: &std::path::Path) -> Failure {

@@ -406,32 +406,42 @@ fn apply(args: &RecoverArgs, output: &mut Output) -> Result<Code, Failure> {
         times: Times::from(&args.common.times),
     };
     let mut all = Vec::new();
-    match &args.from {
-        Some(path) => {
-            for (root, actions) in saved(&host, path)? {
-                wanted.saved = Some(actions);
-                all.push(applied(&host, (&root, None), &wanted)?);
-            }
-        }
-        None => {
-            for path in super::store_paths(&host, "recover", &args.targets, &args.common)? {
-                // The root of the store around it: that is where its records lie.
-                let (root, run) = match super::open(&host, &path, &args.common)? {
-                    Opened::Store(store) => (store.root, None),
-                    Opened::Run(store, at, name) => {
-                        if !store.runs_roots[at].has_name(&host, &name) {
-                            return Err(super::no_run_at(&host, &path));
-                        }
-                        (store.root, Some(host.absolute(&path)))
-                    }
-                };
-                all.push(applied(&host, (&root, run.as_deref()), &wanted)?);
-            }
-        }
+    let done = each_store(&host, args, &mut wanted, &mut all);
+    // What was done in one store is told also where the next one cannot be touched.
+    if done.is_ok() || !all.is_empty() {
+        write_applied(&all, host.now_ms(), args.common.format, output)?;
     }
-    let code = code_of(&all);
-    write_applied(&all, host.now_ms(), args.common.format, output)?;
-    Ok(code)
+    done.map(|()| code_of(&all))
+}
+
+/// Carries out what is wanted of each store in turn, up to the first that cannot be touched.
+fn each_store(
+    host: &RealHost,
+    args: &RecoverArgs,
+    wanted: &mut Wanted,
+    all: &mut Vec<Applied>,
+) -> Result<(), Failure> {
+    if let Some(path) = &args.from {
+        for (root, actions) in saved(host, path)? {
+            wanted.saved = Some(actions);
+            all.push(applied(host, (&root, None), wanted)?);
+        }
+        return Ok(());
+    }
+    for path in super::store_paths(host, "recover", &args.targets, &args.common)? {
+        // The root of the store around it: that is where its records lie.
+        let (root, run) = match super::open(host, &path, &args.common)? {
+            Opened::Store(store) => (store.root, None),
+            Opened::Run(store, at, name) => {
+                if !store.runs_roots[at].has_name(host, &name) {
+                    return Err(super::no_run_at(host, &path));
+                }
+                (store.root, Some(host.absolute(&path)))
+            }
+        };
+        all.push(applied(host, (&root, run.as_deref()), wanted)?);
+    }
+    Ok(())
 }
 
 /// Carries out what is wanted of one store.
