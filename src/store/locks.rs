@@ -93,7 +93,11 @@ impl Locks {
         owner: ExpectedOwner,
         problems: &mut Vec<StoreProblem>,
     ) {
-        let Some((root, names)) = entries(host, temp, layout::LEASES_DIR, problems) else { return };
+        let Some((root, names)) =
+            entries(host, temp, (layout::LEASES_DIR, layout::LEASES_DIR), problems)
+        else {
+            return;
+        };
         for name in names {
             if name.contains(".stale-") || name.contains(".candidate-") || name.starts_with('.') {
                 self.litter += 1;
@@ -119,12 +123,16 @@ impl Locks {
         owner: ExpectedOwner,
         problems: &mut Vec<StoreProblem>,
     ) {
-        let Some((root, pools)) = entries(host, temp, layout::CAPACITY_DIR, problems) else {
+        let Some((root, pools)) =
+            entries(host, temp, (layout::CAPACITY_DIR, layout::CAPACITY_DIR), problems)
+        else {
             return;
         };
         for pool in pools {
             let label = format!("{}/{pool}", layout::CAPACITY_DIR);
-            let Some((dir, slots)) = entries(host, &root, &pool, problems) else { continue };
+            let Some((dir, slots)) = entries(host, &root, (&pool, &label), problems) else {
+                continue;
+            };
             for name in slots {
                 let Some(digits) = slot::digits_of(&name) else {
                     // A released slot begins with a dot.
@@ -203,11 +211,11 @@ impl Locks {
     }
 }
 
-/// The names in a directory of a directory, sorted and bounded.
+/// The names in a directory of a directory, sorted and bounded. `path` is its path relative to the store.
 fn entries<H: Host>(
     host: &H,
     parent: &H::Dir,
-    name: &str,
+    (name, path): (&str, &str),
     problems: &mut Vec<StoreProblem>,
 ) -> Option<(H::Dir, Vec<String>)> {
     let dir = match host.open_dir_at(parent, OsStr::new(name)) {
@@ -219,7 +227,7 @@ fn entries<H: Host>(
                 None | Some(FileKind::Directory) => (&finding::DIR_UNREADABLE, read::plain(&e)),
                 Some(other) => (&finding::NOT_PLAIN, format!("it is {}", other.name())),
             };
-            problems.push(StoreProblem { kind, path: name.to_owned(), text });
+            problems.push(StoreProblem { kind, path: path.to_owned(), text });
             return None;
         }
     };
@@ -228,7 +236,7 @@ fn entries<H: Host>(
     });
     if let Err(e) = listed {
         let kind = &finding::DIR_UNREADABLE;
-        problems.push(StoreProblem { kind, path: name.to_owned(), text: read::plain(&e) });
+        problems.push(StoreProblem { kind, path: path.to_owned(), text: read::plain(&e) });
     }
     names.sort_unstable();
     Some((dir, names))

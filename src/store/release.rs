@@ -27,13 +27,14 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::diagnose::slot_verdict;
 use crate::protocol::evidence::{FileFact, Times};
+use crate::protocol::finding;
 use crate::protocol::layout;
 use crate::protocol::lease::{LeaseState, tombstone_name};
 use crate::protocol::slot::{SlotOwner, SlotVerdict};
 
-use super::atomic::WriteError;
+use super::atomic::{Step, WriteError};
 use super::host::{Host, WriteHost};
-use super::open::{Opened, RunsRoot, Store};
+use super::open::{Opened, RunsRoot, Store, StoreProblem};
 use super::slot::{self, SlotError};
 use super::snapshot::{Depth, Snapshot};
 use super::{ended_slots, lease};
@@ -176,7 +177,7 @@ pub fn look<H: Host>(store: &Store<'_, H>, place: &Place) -> Standing {
     match place {
         Place::Slot { name, .. } => {
             let Some(slot) = store.locks.slots.iter().find(|slot| slot.path == path) else {
-                return Standing::Free;
+                return unseen(store, &path);
             };
             let Some(owner) = slot.owner.value() else { return unreadable(&slot.owner) };
             let run_id = owner.run_id.clone();
@@ -191,7 +192,7 @@ pub fn look<H: Host>(store: &Store<'_, H>, place: &Place) -> Standing {
         }
         Place::Lease(id) => {
             let Some(lease) = store.locks.leases.iter().find(|lease| lease.path == path) else {
-                return Standing::Free;
+                return unseen(store, &path);
             };
             let Some(owner) = lease.owner.value() else { return unreadable(&lease.owner) };
             let (run_id, why) = (owner.run_id.clone(), lease.why.clone());
@@ -206,13 +207,30 @@ pub fn look<H: Host>(store: &Store<'_, H>, place: &Place) -> Standing {
 }
 
 fn unreadable<T>(fact: &FileFact<T>) -> Standing {
-    let why = match fact {
+    let what = match fact {
+        // That may pass.
+        FileFact::Unreadable(why) => {
+            return Standing::Unreadable { why: format!("its owner record cannot be read: {why}") };
+        }
         FileFact::Unsafe(what) => format!("its owner record is {what}"),
-        FileFact::Unreadable(why) => format!("its owner record cannot be read: {why}"),
         FileFact::Damaged(error, _) => format!("its owner record is damaged: {error}"),
         FileFact::Absent | FileFact::Present(..) => "it has no owner record".to_owned(),
     };
-    Standing::Unreadable { why }
+    Standing::Unreadable { why: format!("{what}; it is held until a person removes it") }
+}
+
+/// What was not seen is free, unless it lies where nothing could be seen.
+fn unseen<H: Host>(store: &Store<'_, H>, path: &str) -> Standing {
+    let hides = |problem: &&StoreProblem| {
+        [&finding::DIR_UNREADABLE, &finding::NOT_PLAIN].contains(&problem.kind)
+            && Path::new(path).starts_with(&problem.path)
+    };
+    match store.problems.iter().find(hides) {
+        None => Standing::Free,
+        Some(StoreProblem { path, text, .. }) => {
+            Standing::Unreadable { why: format!("{path} cannot be entered: {text}") }
+        }
+    }
 }
 
 /// The run of a slot, wherever it lies.
@@ -302,8 +320,16 @@ fn free_lease<H: WriteHost>(
     was: Standing,
 ) -> Result<Freed, FreeError> {
     // This reading decides who is asked about; the one in `free_of_dead` comes after the answer.
-    let LeaseState::Owned(owner) = lease::inspect(host, temp, id) else {
-        return Ok(Freed::Left(Standing::Free));
+    let owner = match lease::inspect_or_say(host, temp, id) {
+        Ok(LeaseState::Owned(owner)) => owner,
+        Ok(LeaseState::Free) => return Ok(Freed::Left(Standing::Free)),
+        Ok(LeaseState::NoOwner) => return Ok(Freed::Left(unreadable(&FileFact::<()>::Absent))),
+        Ok(LeaseState::Unreadable(error)) => {
+            return Ok(Freed::Left(unreadable(&FileFact::<()>::Damaged(error, <_>::default()))));
+        }
+        Err((_, e)) => {
+            return Err(FreeError::Lease(WriteError::of(host, temp, Step::Look, id, e)));
+        }
     };
     let staleness = super::locks::lease_staleness(host, &owner);
     if !staleness.is_stale() {

@@ -179,6 +179,44 @@ pub(crate) fn every_crash_of_freeing_a_lease_leaves_it_stale_or_free() {
     table::caught("release::free, a lease", "the rename is not durable", &seen);
 }
 
+// RS-CHECK-31: what cannot be looked at is not told to be free.
+#[test]
+fn a_look_that_fails_makes_nothing_free() {
+    let of_host = FaultHost::new();
+    stale(&of_host);
+    // Its name is that of its file, which is no look of the release.
+    let place = Place::Lease(id(&of_host));
+    let free_lease = |host: &FaultHost| free(host, (&0, Path::new("/")), &place, false);
+    let is_lease_there = |host: &FaultHost| owner(host).is_some();
+    let told = not_free(proven, is_slot_there, |host| free_slot(host, true));
+    let told = told + not_free(stale, is_lease_there, free_lease);
+    assert!(told > 0, "a look may fail that nothing depends on");
+}
+
+/// Asks with each look failing in turn; the number of answers that are not free.
+fn not_free(
+    setup: fn(&FaultHost),
+    is_there: impl Fn(&FaultHost) -> bool,
+    ask: impl Fn(&FaultHost) -> Result<Freed, FreeError>,
+) -> usize {
+    let host = FaultHost::new();
+    setup(&host);
+    host.begin();
+    ask(&host).expect("nothing fails here");
+    let mut told = 0;
+    for n in 0..host.looks() {
+        let host = FaultHost::new();
+        setup(&host);
+        host.begin();
+        host.fail_look_at(n, [5, 13, 24][n % 3]);
+        let done = ask(&host);
+        let is_free = matches!(done, Ok(Freed::Left(Standing::Free) | Freed::Freed { .. }));
+        assert!(!is_free || !is_there(&host), "look {n}: {done:?}");
+        told += usize::from(!is_free);
+    }
+    told
+}
+
 #[test]
 fn what_is_not_over_is_left_alone_with_its_rule() {
     let host = FaultHost::new();

@@ -6,7 +6,7 @@
 //! Spec: RS-CHECK-30 to RS-CHECK-33.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use runstore::protocol::error::with_causes;
 use runstore::store::atomic::Step;
@@ -90,15 +90,14 @@ fn find(host: &RealHost, args: &ReleaseArgs) -> Result<(PathBuf, Place), Failure
     };
     // A place that is not there is free; one in a store that is not there is a mistake.
     let kind = host.stat(&root).map_err(|e| super::not_opened(&root, e))?.kind;
-    if kind != runstore::store::host::FileKind::Directory || !is_store(host, &root) {
+    let is_store = kind == runstore::store::host::FileKind::Directory && {
+        let opened = super::open_at(host, &root, host.now_ms(), <_>::default())?;
+        matches!(opened, Opened::Store(_))
+    };
+    if !is_store {
         return Err(Failure::user(Code::NOT_FOUND, format!("{} is no store", root.display())));
     }
     Ok((root, place))
-}
-
-fn is_store(host: &RealHost, root: &Path) -> bool {
-    super::open_at(host, root, host.now_ms(), <_>::default())
-        .is_ok_and(|opened| matches!(opened, Opened::Store(_)))
 }
 
 fn failed(path: &str, e: &FreeError) -> Failure {
@@ -156,7 +155,6 @@ fn answer(
             Code::ATTENTION
         }
         Standing::Unreadable { why } => {
-            let why = format!("{why}; it is held until a person removes it");
             (answer.state, answer.why) = ("unreadable", why);
             Code::DAMAGED
         }
