@@ -67,6 +67,9 @@ pub fn across(
     look.slots(slots, slot_limit);
     look.leases();
     look.names();
+    for (path, why) in &survey.unread {
+        look.find(&finding::DIR_UNREADABLE, path, why.as_str());
+    }
     look.found
 }
 

@@ -11,7 +11,8 @@
 //!
 //! Reads only; a crash leaves nothing. Spec: RS-CHECK-03, RS-CHECK-10 to RS-CHECK-20.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::io;
 
 use crate::protocol::evidence::FileFact;
 use crate::protocol::ids::RunId;
@@ -24,7 +25,7 @@ use super::host::{FileKind, Host};
 use super::lease;
 use super::open::{RunsRoot, Store};
 use super::read;
-use super::results::ResultsRoot;
+use super::results::{self, ResultsRoot};
 
 /// An entry of a terminal index.
 #[derive(Clone, Debug)]
@@ -121,6 +122,8 @@ pub struct Survey {
     pub deletions: Vec<NameFound>,
     /// Directories that other users may write to: path relative to the store, and mode.
     pub loose: Vec<(String, u32)>,
+    /// Directories that are there and were not looked at, or not to their end: path relative to the store, and why.
+    pub unread: Vec<(String, String)>,
 }
 
 impl<H: Host> Store<'_, H> {
@@ -166,30 +169,31 @@ impl<H: Host> Look<'_, H> {
             let run = kind != FileKind::Regular && RunId::from_entry(name).is_ok();
             run || layout::is_reserved_in_runs_root(name)
         });
+        let index_label = format!("{label}/{}", layout::ACTIVE_INDEX);
         let marked = runs.active_names(host).unwrap_or_default();
         let place = |id: &str| runs.path.join(id).to_string_lossy().into_owned();
         self.found.active.extend(marked.iter().map(|id| place(id)));
-        if let Some(index) = &runs.active_index {
-            let label = format!("{label}/{}", layout::ACTIVE_INDEX);
-            self.modes(index, &label);
-            for (call, dir) in self.folders_below(index, layout::TOOL_CALLS_DIR) {
-                for name in self.listed(&dir) {
-                    let path = format!("{label}/{}/{call}/{name}", layout::TOOL_CALLS_DIR);
+        if let Some(index) = self.entered(&runs.dir, layout::ACTIVE_INDEX, &index_label) {
+            self.modes(&index, &index_label);
+            let label = format!("{index_label}/{}", layout::TOOL_CALLS_DIR);
+            for (call, dir) in self.folders_below(&index, layout::TOOL_CALLS_DIR, &label) {
+                let label = format!("{label}/{call}");
+                for name in self.listed(&dir, &label) {
+                    let path = format!("{label}/{name}");
                     let is_marked = marked.binary_search(&name).is_ok();
                     self.found.aliases.push(AliasFound { path, is_marked });
                 }
             }
         }
-        let Ok(index) = host.open_dir_at(&runs.dir, layout::TERMINAL_INDEX.as_ref()) else {
-            return;
-        };
-        self.found.indexed_roots.push(runs.path.to_string_lossy().into_owned());
         let label = format!("{label}/{}", layout::TERMINAL_INDEX);
+        let Some(index) = self.entered(&runs.dir, layout::TERMINAL_INDEX, &label) else { return };
+        self.found.indexed_roots.push(runs.path.to_string_lossy().into_owned());
         self.modes(&index, &label);
-        for (session_dir, dir) in self.folders(&index) {
+        for (session_dir, dir) in self.folders(&index, &label) {
             let label = format!("{label}/{session_dir}");
             self.temps(&dir, &label);
-            for name in self.listed(&dir).into_iter().filter(|name| name.ends_with(".json")) {
+            for name in self.listed(&dir, &label).into_iter().filter(|name| name.ends_with(".json"))
+            {
                 let fact = self.record(&dir, &name, TerminalEntry::read);
                 let id = fact.value().map(|entry| &entry.run_id);
                 let run_path = id.filter(|id| RunId::from_entry(id).is_ok()).map(|id| place(id));
@@ -201,7 +205,6 @@ impl<H: Host> Look<'_, H> {
 
     fn results_root(&mut self, root: &ResultsRoot<H>) {
         let (dir, label) = root.place();
-        let host = self.host;
         self.modes(dir, label);
         self.names(dir, label, |name, kind| match kind {
             FileKind::Directory => [
@@ -214,29 +217,35 @@ impl<H: Host> Look<'_, H> {
             .contains(&name),
             _ => name.ends_with(".json") && !name.starts_with('.'),
         });
-        for (session, pending) in self.folders_below(dir, layout::RESULT_PENDING) {
-            self.temps(&pending, &format!("{label}/{}/{session}", layout::RESULT_PENDING));
+        let pending_label = format!("{label}/{}", layout::RESULT_PENDING);
+        for (session, pending) in self.folders_below(dir, layout::RESULT_PENDING, &pending_label) {
+            self.temps(&pending, &format!("{pending_label}/{session}"));
         }
-        let Ok(index) = host.open_dir_at(dir, layout::RESULT_INDEX.as_ref()) else { return };
+        let index_label = format!("{label}/{}", layout::RESULT_INDEX);
+        let Some(index) = self.entered(dir, layout::RESULT_INDEX, &index_label) else { return };
         let mut places: Vec<(ResultIndex, &str, String, H::Dir)> = Vec::new();
         for (kind, name) in [
             (ResultIndex::Session, layout::INDEX_SESSIONS),
             (ResultIndex::ToolCall, layout::INDEX_TOOL_CALLS),
         ] {
-            let folders = self.folders_below(&index, name).into_iter();
+            let label = format!("{index_label}/{name}");
+            let folders = self.folders_below(&index, name, &label).into_iter();
             places.extend(folders.map(|(folder, dir)| (kind, name, folder, dir)));
         }
-        if let Ok(runs) = host.open_dir_at(&index, layout::INDEX_RUNS.as_ref()) {
+        let runs_label = format!("{index_label}/{}", layout::INDEX_RUNS);
+        if let Some(runs) = self.entered(&index, layout::INDEX_RUNS, &runs_label) {
             places.push((ResultIndex::Run, layout::INDEX_RUNS, String::new(), runs));
         }
         for (index, of, folder, entries) in places {
-            let mut label_of = format!("{label}/{}/{of}", layout::RESULT_INDEX);
+            let mut label_of = format!("{index_label}/{of}");
             if !folder.is_empty() {
                 label_of = format!("{label_of}/{folder}");
             }
             self.modes(&entries, &label_of);
             self.temps(&entries, &label_of);
-            for name in self.listed(&entries).into_iter().filter(|name| name.ends_with(".json")) {
+            for name in
+                self.listed(&entries, &label_of).into_iter().filter(|name| name.ends_with(".json"))
+            {
                 let fact = self.record(&entries, &name, ResultIndexEntry::read);
                 let has_payload = fact.value().is_some_and(|entry| self.has_payload(dir, entry));
                 self.found.entries.push(EntryFound {
@@ -272,10 +281,13 @@ impl<H: Host> Look<'_, H> {
     fn temp_root(&mut self, temp: &H::Dir) {
         self.names(temp, "", |name, _| is_of_temp_root(name));
         for name in [layout::LEASES_DIR, layout::CAPACITY_DIR] {
+            // What cannot be entered here was told when the store was opened.
             let Ok(dir) = self.host.open_dir_at(temp, name.as_ref()) else { continue };
             self.modes(&dir, name);
-            for (inner, folder) in self.folders(&dir) {
-                self.modes(&folder, &format!("{name}/{inner}"));
+            for inner in self.listed(&dir, name) {
+                if let Ok(folder) = self.host.open_dir_at(&dir, inner.as_ref()) {
+                    self.modes(&folder, &format!("{name}/{inner}"));
+                }
             }
         }
     }
@@ -283,7 +295,7 @@ impl<H: Host> Look<'_, H> {
     /// Names in a directory that are not `known`, and unfinished replacements and deletions there.
     fn names(&mut self, dir: &H::Dir, label: &str, known: impl Fn(&str, FileKind) -> bool) {
         let host = self.host;
-        let (names, _) = read::listed(host, dir, limits::MAX_SMALL_RECORDS, |entry| {
+        let (names, listed) = read::listed(host, dir, limits::MAX_SMALL_RECORDS, |entry| {
             let name = entry.name.to_string_lossy().into_owned();
             let kind = entry.kind;
             // A run directory is the common case, and its time is nobody's business here.
@@ -292,6 +304,7 @@ impl<H: Host> Look<'_, H> {
             let deleting = is_deleting(&name);
             (deleting || TempName::parse(&name).is_some() || !known(&name, kind)).then_some(name)
         });
+        self.bounded(label, names.len(), listed);
         for name in names {
             let stat = host.stat_at(dir, OsStr::new(&name)).ok().map(|stat| stat.mtime_ms);
             let path = if label.is_empty() { name.clone() } else { format!("{label}/{name}") };
@@ -317,25 +330,54 @@ impl<H: Host> Look<'_, H> {
         }
     }
 
-    fn listed(&self, dir: &H::Dir) -> Vec<String> {
+    fn unread(&mut self, label: &str, why: impl Into<String>) {
+        self.found.unread.push((label.to_owned(), why.into()));
+    }
+
+    /// Tells of a listing that broke off, or of which a part is all that is looked at.
+    fn bounded(&mut self, label: &str, count: usize, listed: io::Result<()>) {
+        if let Err(e) = listed {
+            self.unread(label, read::plain(&e));
+        } else if count >= limits::MAX_SMALL_RECORDS {
+            self.unread(label, format!("only {count} names of it are looked at"));
+        }
+    }
+
+    fn listed(&mut self, dir: &H::Dir, label: &str) -> Vec<String> {
         let name = |entry: super::host::DirEntry| entry.name.to_str().map(str::to_owned);
-        let mut names = read::listed(self.host, dir, limits::MAX_SMALL_RECORDS, name).0;
+        let (mut names, listed) = read::listed(self.host, dir, limits::MAX_SMALL_RECORDS, name);
+        self.bounded(label, names.len(), listed);
         names.sort_unstable();
         names
     }
 
-    /// The directories in a directory, by name.
-    fn folders(&self, dir: &H::Dir) -> Vec<(String, H::Dir)> {
-        let open = |name: String| {
-            let inner = self.host.open_dir_at(dir, &OsString::from(&name)).ok()?;
-            Some((name, inner))
-        };
-        self.listed(dir).into_iter().filter_map(open).collect()
+    /// A directory of a directory; `None` where there is none, or it cannot be entered, which is told.
+    fn entered(&mut self, dir: &H::Dir, name: &str, label: &str) -> Option<H::Dir> {
+        match self.host.open_dir_at(dir, name.as_ref()) {
+            Ok(inner) => Some(inner),
+            Err(e) => {
+                if results::is_unread(&e) {
+                    self.unread(label, read::plain(&e));
+                }
+                None
+            }
+        }
     }
 
-    fn folders_below(&self, dir: &H::Dir, name: &str) -> Vec<(String, H::Dir)> {
-        let inner = self.host.open_dir_at(dir, name.as_ref());
-        inner.map_or_else(|_| Vec::new(), |inner| self.folders(&inner))
+    /// The directories in a directory, by name.
+    fn folders(&mut self, dir: &H::Dir, label: &str) -> Vec<(String, H::Dir)> {
+        let mut folders = Vec::new();
+        for name in self.listed(dir, label) {
+            let inner = self.entered(dir, &name, &format!("{label}/{name}"));
+            folders.extend(inner.map(|inner| (name, inner)));
+        }
+        folders
+    }
+
+    /// The directories in a directory of a directory; `label` is the path of that one.
+    fn folders_below(&mut self, dir: &H::Dir, name: &str, label: &str) -> Vec<(String, H::Dir)> {
+        let inner = self.entered(dir, name, label);
+        inner.map_or_else(Vec::new, |inner| self.folders(&inner, label))
     }
 
     fn record<T>(

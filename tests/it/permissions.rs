@@ -15,7 +15,7 @@ use std::process::Command;
 use runstore::store::host::{Host as _, WriteHost as _};
 use runstore::store::slot::pool_name;
 use runstore::store::{RealHost, directory};
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::driver::{self, OPERATIONS};
 use testkit::process::{NOBODY, for_everybody, is_root, now_ms, skip};
 use testkit::program::{self, Outcome};
@@ -371,11 +371,15 @@ fn no_umask_opens_or_closes_what_is_written() {
     }
 }
 
-/// Asks a verb that writes, as the user that the store belongs to.
-fn applied(place: &Place, copy: &Path, verb: &str) -> Answer {
+/// Asks a verb as the user that the store belongs to.
+fn asked(place: &Place, copy: &Path, verb: &str, more: &[&str]) -> Answer {
     let root = place.root();
-    let args = [verb, utf8(&root), "--apply", "--format", "json"];
+    let args = [&[verb, utf8(&root), "--format", "json"], more].concat();
     Answer::of(&if is_root() { ask::run_as_nobody(copy, &args) } else { ask::run(&args) })
+}
+
+fn applied(place: &Place, copy: &Path, verb: &str) -> Answer {
+    asked(place, copy, verb, &["--apply"])
 }
 
 fn recovered(place: &Place, copy: &Path) -> Answer {
@@ -499,5 +503,32 @@ fn a_closed_place_keeps_every_run_from_being_removed() {
         fs::remove_dir_all(place.root().join(by)).expect("ours");
         let gone = applied(&place, &copy, "prune");
         assert!(!files[0].exists(), "{closed}: nothing else keeps it: {gone:?}");
+    }
+}
+
+// RS-READ-05: what was not looked at is not said to be in order.
+#[test]
+fn a_closed_index_is_a_problem_of_its_store() {
+    let runs = "async-subagent-runs";
+    let results = "async-subagent-results";
+    for closed in [
+        format!("{runs}/.terminal-runs"),
+        format!("{runs}/.active-runs"),
+        format!("{results}/result-index"),
+        format!("{results}/result-index/sessions/session-1"),
+        format!("{results}/result-pending/session-1"),
+    ] {
+        let place = Place::new();
+        let copy = for_everybody(&ask::binary(), place.dir.path()).expect("room");
+        place.folder(runs);
+        place.folder(&closed);
+        let sound = asked(&place, &copy, "check", &[]);
+        assert_eq!((sound.code, &sound.json["problems"]), (0, &json!([])), "{closed}");
+        set_mode(&place, &closed, 0);
+        let told = asked(&place, &copy, "check", &[]);
+        let problem = &told.json["problems"][0];
+        let path = problem["path"].as_str().expect("a path");
+        assert_eq!((told.code, &problem["id"]), (8, &json!("dir-unreadable")), "{told:?}");
+        assert!(path.ends_with(&closed), "{path}");
     }
 }
