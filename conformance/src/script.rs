@@ -313,7 +313,11 @@ impl Player<'_> {
         let gate = own.map(|_| self.cell.gate()).transpose();
         let gate = gate.map_err(|e| format!("its process cannot be held: {e}"))?;
         let command = gate.as_ref().map_or(command.clone(), |gate| gate.before(command));
-        match Subject::start(&command, &self.token, &env, Some(&input)) {
+        let start = match step.get("terminal") {
+            Some(Value::Bool(true)) => Subject::start_on_terminal,
+            _ => Subject::start,
+        };
+        match start(&command, &self.token, &env, Some(&input)) {
             Ok(child) => self.child = Some((name.clone(), child)),
             Err(e) => {
                 self.seen.broken = Some(e);

@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -282,11 +284,36 @@ impl Subject {
         env: &[(String, String)],
         input: Option<&Path>,
     ) -> Result<Self, String> {
+        Self::start_with(command, token, env, input, None)
+    }
+
+    /// As [`Subject::start`]; its standard output is a terminal.
+    ///
+    /// # Errors
+    /// What the system says, as text.
+    pub(crate) fn start_on_terminal(
+        command: &[String],
+        token: &str,
+        env: &[(String, String)],
+        input: Option<&Path>,
+    ) -> Result<Self, String> {
+        let pair = terminal().map_err(|e| format!("there is no terminal: {e}"))?;
+        Self::start_with(command, token, env, input, Some(pair))
+    }
+
+    fn start_with(
+        command: &[String],
+        token: &str,
+        env: &[(String, String)],
+        input: Option<&Path>,
+        terminal: Option<(fs::File, fs::File)>,
+    ) -> Result<Self, String> {
         let (program, args) = command.split_first().ok_or("the command is empty")?;
         let stdin = match input {
             None => Stdio::null(),
             Some(path) => fs::File::open(path).map_err(|e| format!("its input: {e}"))?.into(),
         };
+        let (near, far) = terminal.map_or((None, None), |(near, far)| (Some(near), Some(far)));
         let mut child = Command::new(program)
             .args(args)
             .envs(env.iter().map(|(key, value)| (key, value)))
@@ -294,12 +321,12 @@ impl Subject {
             .env_remove("DM_SUBAGENT_PARENT_SESSION")
             .env(TOKEN, token)
             .stdin(stdin)
-            .stdout(Stdio::piped())
+            .stdout(far.map_or_else(Stdio::piped, Stdio::from))
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
             .map_err(|e| format!("{program} cannot be started: {e}"))?;
-        let out = child.stdout.take().map(Drain::of);
+        let out = near.map(Drain::of).or_else(|| child.stdout.take().map(Drain::of));
         let err = child.stderr.take().map(Drain::of);
         Ok(Self { child, token: token.to_owned(), out, err, ended: None })
     }
@@ -405,6 +432,21 @@ impl Subject {
     }
 }
 
+/// Both ends of a new terminal: what is written to the second is read from the first.
+fn terminal() -> std::io::Result<(fs::File, fs::File)> {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let near = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    rustix::io::fcntl_setfd(&near, rustix::io::FdFlags::CLOEXEC)?;
+    grantpt(&near)?;
+    unlockpt(&near)?;
+    let name = ptsname(&near, Vec::new())?;
+    let name = Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    // It must not become the terminal of whoever has none.
+    let flags = OpenptFlags::NOCTTY.bits().cast_signed();
+    let far = fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(name)?;
+    Ok((near.into(), far))
+}
+
 /// The shortest wait between two looks.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(4));
@@ -448,6 +490,8 @@ fn carriers(token: &str) -> Vec<(i64, String)> {
 mod tests {
     use super::*;
 
+    type Start = fn(&[String], &str, &[(String, String)], Option<&Path>) -> Result<Subject, String>;
+
     fn sh(script: &str) -> Subject {
         let token = crate::raw::sha256(script.as_bytes());
         let command = ["sh", "-c", script].map(str::to_owned);
@@ -488,5 +532,18 @@ mod tests {
         let said = subject.finish();
         assert_eq!(said.ended, Some(Ended::Forced("its time was over".into())));
         assert!(said.stdout.len() <= KEEP_BYTES && said.stdout.starts_with("xxx"));
+    }
+
+    #[test]
+    fn a_subject_may_have_a_terminal() {
+        let script = "test -t 1 && echo yes; echo no >&2";
+        let command = ["sh", "-c", script].map(str::to_owned);
+        for (start, want) in
+            [(Subject::start_on_terminal as Start, "yes\r\n"), (Subject::start as Start, "")]
+        {
+            let mut subject = start(&command, "terminal", &[], None).expect("a shell");
+            assert!(subject.wait(Duration::from_secs(20)), "it exits");
+            assert_eq!(subject.said().stdout, want);
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::cell::bytes_of;
 
@@ -106,11 +106,9 @@ fn read(path: &Path) -> Option<Value> {
 }
 
 fn is_there(step: &Value) -> bool {
-    match step.get("where").and_then(Value::as_object) {
+    match step.get("where") {
         None => place(step).symlink_metadata().is_ok(),
-        Some(members) => read(place(step)).is_some_and(|doc| {
-            members.iter().all(|(pointer, value)| doc.pointer(pointer) == Some(value))
-        }),
+        Some(values) => read(place(step)).is_some_and(|doc| has_values(&doc, values)),
     }
 }
 
@@ -176,16 +174,25 @@ fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::rename(&temp, path)
 }
 
-/// Changes the reports of a run, or the answer as a whole.
+/// Changes the reports of a run, the elements of a list (`in`) that hold some values (`where`), or the answer as a whole.
 fn change_answer(answer: &mut Value, patch: &Value) {
-    let Some(run) = patch.get("run").and_then(Value::as_str) else { return change(answer, patch) };
-    let runs = answer.get_mut("runs").and_then(Value::as_array_mut);
-    let Some(runs) = runs else { return };
+    let (list, wanted) = match (patch.get("run"), patch.get("in").and_then(Value::as_str)) {
+        (Some(run), _) => ("/runs", json!({ "/runId": run })),
+        (None, Some(list)) => (list, patch.get("where").cloned().unwrap_or_default()),
+        (None, None) => return change(answer, patch),
+    };
+    let Some(items) = answer.pointer_mut(list).and_then(Value::as_array_mut) else { return };
     if patch.get("away").is_some() {
-        runs.retain(|report| text(report, "runId") != run);
+        items.retain(|item| !has_values(item, &wanted));
     }
-    let hit = runs.iter_mut().filter(|report| text(report, "runId") == run);
-    hit.for_each(|report| change(report, patch));
+    let hit = items.iter_mut().filter(|item| has_values(item, &wanted));
+    hit.for_each(|item| change(item, patch));
+}
+
+/// Whether a document has these values at these pointers.
+fn has_values(doc: &Value, wanted: &Value) -> bool {
+    let wanted = wanted.as_object().into_iter().flatten();
+    wanted.into_iter().all(|(pointer, value)| doc.pointer(pointer) == Some(value))
 }
 
 /// `set`: pointers and new values (`-` at the end of one appends); `drop`: pointers of what goes.
@@ -214,6 +221,40 @@ fn change(doc: &mut Value, patch: &Value) {
                 }
             }
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_changed_where_a_mistake_says_so() {
+        let answer = json!({"runs": [{"runId": "a", "v": 1}, {"runId": "b"}], "slots": [{"p": 1, "s": "x"}, {"p": 2}]});
+        for (patch, pointer, want) in [
+            (json!({"run": "a", "set": {"/v": 2}}), "/runs/0/v", json!(2)),
+            (json!({"run": "a", "away": true}), "/runs", json!([{"runId": "b"}])),
+            (
+                json!({"in": "/slots", "where": {"/p": 1}, "drop": ["/s"]}),
+                "/slots/0",
+                json!({"p": 1}),
+            ),
+            (
+                json!({"in": "/slots", "where": {"/p": 2}, "away": true}),
+                "/slots",
+                json!([{"p": 1, "s": "x"}]),
+            ),
+            (
+                json!({"in": "/slots", "where": {"/p": 3}, "set": {"/s": "y"}}),
+                "/slots/0/s",
+                json!("x"),
+            ),
+            (json!({"set": {"/slots/-": 3}}), "/slots/2", json!(3)),
+        ] {
+            let mut changed = answer.clone();
+            change_answer(&mut changed, &patch);
+            assert_eq!(changed.pointer(pointer), Some(&want), "{patch}");
         }
     }
 }
