@@ -9,13 +9,13 @@ use super::config::RunnerConfig;
 use super::error::DecodeError;
 use super::event::EventSummary;
 use super::lease::LeaseOwner;
-use super::limits;
 use super::process::{Life, RecordedProcess};
 use super::proof::Proof;
 use super::result::{ResultPlace, ResultView};
 use super::slot::SlotOwner;
 use super::startup::{ControlMessage, StartupMessage};
 use super::status::StatusView;
+use super::{layout, limits};
 
 /// What is known of an open file besides its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +107,16 @@ pub struct ResultFact {
     pub path: String,
     /// What it says.
     pub fact: FileFact<ResultView>,
+}
+
+impl ResultFact {
+    /// Whether it was written and is not public yet: in the results root, or in the run directory of a child of a
+    /// workflow.
+    pub fn is_pending(&self) -> bool {
+        let beside_its_run = || self.path.split('/').next() == Some(layout::RESULT_PENDING);
+        self.place == ResultPlace::Pending
+            || (self.place == ResultPlace::Workflow && beside_its_run())
+    }
 }
 
 /// Leftovers of interrupted replacements in the run directory.
@@ -390,9 +400,16 @@ impl RunEvidence {
     }
 
     /// The results that may be taken for the run's own: not those that name another run or another
-    /// session (`RS-RESULT-04`). What cannot be read names nobody, so it stays.
+    /// session (`RS-RESULT-04`), nor what was public before a pending one was written (`RS-RESULT-02`). What
+    /// cannot be read names nobody, so it stays.
     pub fn own_results(&self) -> impl Iterator<Item = &ResultFact> {
-        self.results.iter().filter(|result| self.foreign_name(result).is_none())
+        let own = || self.results.iter().filter(|result| self.foreign_name(result).is_none());
+        let at = |result: &ResultFact| result.fact.value().and_then(|view| view.at_ms);
+        let pending_ms = own().filter(|result| result.is_pending()).filter_map(at).max();
+        own().filter(move |result| {
+            let may_be_older = !result.is_pending() && result.place != ResultPlace::Replay;
+            !may_be_older || pending_ms.zip(at(result)).is_none_or(|(pending, own)| own >= pending)
+        })
     }
 
     /// The member and value by which a result names another run or session than this one.

@@ -204,7 +204,7 @@ findings! {
         "An index entry of a nested route leads outside the directory of routes. It was not followed.",
         "Find out who wrote it.";
     NESTED_EVENT_IGNORED = "nested-event-ignored", Warning, ["RS-NEST-03", "RS-NEST-04"],
-        "An event of a nested route is of another root or token, too large, not a plain file or not JSON. It says nothing.",
+        "An event of a nested route is of another root or token, or an event or control file is too large, not a plain file or not JSON. It says nothing.",
         "Nothing. Readers pass it over each time until somebody removes it.";
     NESTED_CHILD_MISSING = "nested-child-missing", Note, ["RS-NEST-06", "RS-NEST-08"],
         "A route names a nested run with a directory of its own, and the store has none of that name.",

@@ -233,6 +233,8 @@ pub enum RunEntry {
     AppendRequests,
     /// [`WORKFLOW_RESULT`]
     WorkflowResult,
+    /// [`RESULT_PENDING`]: of the child of a workflow, whose result lies beside it.
+    WorkflowPending,
     /// [`WORKFLOW_RECEIPT`]
     WorkflowReceipt,
     /// [`LAUNCH_NOTE`]
@@ -271,6 +273,7 @@ impl RunEntry {
             CONTROL_DIR => Self::Control,
             APPEND_REQUESTS_DIR => Self::AppendRequests,
             WORKFLOW_RESULT => Self::WorkflowResult,
+            RESULT_PENDING => Self::WorkflowPending,
             WORKFLOW_RECEIPT => Self::WorkflowReceipt,
             LAUNCH_NOTE => Self::LaunchNote,
             RESERVE => Self::Reserve,
@@ -319,8 +322,8 @@ impl RunEntry {
     }
 }
 
-/// Names that known writers use inside a run directory for parts outside the protocol. The pending
-/// and index trees stand here for a child whose result goes into its own directory (facts S-99).
+/// Names that known writers use inside a run directory for parts outside the protocol. The index tree
+/// stands here for a child whose result goes into its own directory (facts S-99); it is looked up by nobody.
 fn is_other_known(name: &str) -> bool {
     matches!(
         name,
@@ -329,7 +332,6 @@ fn is_other_known(name: &str) -> bool {
             | "external-job-requests"
             | "external-job-responses"
             | "inspectors"
-            | RESULT_PENDING
             | RESULT_INDEX
             | OWN_DIR
     ) || affixed(name, ".mission-sync-skipped-", ".json").is_some()
@@ -389,7 +391,7 @@ mod tests {
             ("external-job-0.result.md", RunEntry::OtherKnown),
             (".runstore-reserve", RunEntry::Reserve),
             (".runstore-launch.json", RunEntry::LaunchNote),
-            ("result-pending", RunEntry::OtherKnown),
+            ("result-pending", RunEntry::WorkflowPending),
             ("Status.json", RunEntry::Unknown),
             ("status.json.tmp", RunEntry::Unknown),
             ("", RunEntry::Unknown),

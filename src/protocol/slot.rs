@@ -207,7 +207,8 @@ fn runner_verdict(owner: &SlotOwner, evidence: &SlotEvidence<'_>) -> SlotVerdict
     if status.run_id != Some(&owner.run_id) {
         return SlotVerdict::retain(4, "the status belongs to another run");
     }
-    if status.state.known().is_some_and(RunState::holds_slot) {
+    // A word of a later version is no end either.
+    if status.state.known().is_none_or(RunState::holds_slot) {
         return SlotVerdict::retain(5, "the run has not ended");
     }
     let never_started = status.overlay.is_some_and(|overlay| {

@@ -82,9 +82,11 @@ fn a_pid_that_cannot_be_probed_never_releases() {
 }
 
 #[test]
-fn a_strangers_state_is_neither_active_nor_failed() {
+fn a_strangers_state_is_no_end_whatever_is_proven() {
     let strange = SlotStatus { state: Open::read("frozen"), ..status(RunState::Failed) };
-    check(&evidence(Some(strange)), 9, false);
+    let evidence = evidence(Some(strange));
+    check(&evidence, 5, false);
+    check(&SlotEvidence { proof: Some(ProofState::Observed), ..evidence }, 5, false);
 }
 
 #[test]

@@ -203,7 +203,7 @@ impl<H: Host> RunDesk<'_, '_, H> {
             }
             End::Adopt(result, state) => {
                 let path = match result.place {
-                    ResultPlace::Workflow => self.own(e, layout::WORKFLOW_RESULT),
+                    ResultPlace::Workflow => self.own(e, &result.path),
                     _ => result.path.clone(),
                 };
                 let proof = self.proof(e, d)?;

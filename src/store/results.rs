@@ -455,6 +455,35 @@ pub(super) fn is_unread(e: &io::Error) -> bool {
     !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// The pending result of the child of a workflow, which lies in a pending area of the run directory itself.
+/// Spec: RS-RESULT-01.
+pub(super) fn pending_of_child<H: Host>(
+    host: &H,
+    run_dir: &H::Dir,
+    run_id: &str,
+    session: Option<&str>,
+    owner: ExpectedOwner,
+) -> FoundResults {
+    let (mut results, mut unread) = (Vec::new(), false);
+    match host.open_dir_at(run_dir, layout::RESULT_PENDING.as_ref()) {
+        Err(e) => unread = is_unread(&e),
+        Ok(pending) => {
+            for (session, file) in pending_names(run_id, session) {
+                match host.open_dir_at(&pending, session.as_ref()) {
+                    Err(e) => unread |= is_unread(&e),
+                    Ok(dir) => {
+                        let (fact, _) = payload(host, &dir, &file, owner, ResultView::read);
+                        let path = format!("{}/{session}/{file}", layout::RESULT_PENDING);
+                        let found = ResultFact { place: ResultPlace::Workflow, path, fact };
+                        results.extend(found.fact.is_there().then_some(found));
+                    }
+                }
+            }
+        }
+    }
+    FoundResults { results, unused_replays: Vec::new(), unread }
+}
+
 fn payload<H: Host>(
     host: &H,
     dir: &H::Dir,

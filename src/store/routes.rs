@@ -235,6 +235,7 @@ impl<H: Host> Look<'_, H> {
             }
         };
         self.fold_events(dir, route, path, &mut registry);
+        self.look_at_controls(dir, path);
         for child in &registry.children {
             child.each_run(&route.root_run_id, &mut |run, parent| {
                 if run.id != parent && self.routes.children.len() < limits::MAX_SMALL_RECORDS {
@@ -266,10 +267,35 @@ impl<H: Host> Look<'_, H> {
                 ignored.push((name, why));
             }
         }
+        self.tell_ignored(&path, "event", &ignored);
+    }
+
+    /// What is asked of nested runs is their runners' business; what no runner could take is told.
+    fn look_at_controls(&mut self, dir: &H::Dir, path: &str) {
+        let path = format!("{path}/{}", nested::CONTROLS_DIR);
+        let Some(controls) = self.dir(dir, nested::CONTROLS_DIR.as_ref(), &path) else { return };
+        let mut ignored = Vec::new();
+        for name in
+            self.names(&controls, limits::ROUTE_EVENTS, &mut |name, _| name.ends_with(".json"))
+        {
+            let part = Part::All(nested::RECORD_MAX_BYTES);
+            let why = match read::bytes::<H, ()>(self.host, &controls, &name, part, self.owner) {
+                Ok(read) => Document::from_bytes(&read.bytes).err().map(|e| e.to_string()),
+                // Taken up between the listing and the read.
+                Err(FileFact::Absent) => None,
+                Err(fact) => Some(why_not(&fact)),
+            };
+            ignored.extend(why.map(|why| (name, why)));
+        }
+        self.tell_ignored(&path, "control file", &ignored);
+    }
+
+    /// One problem for all files of a directory that were passed over: a broken writer may have left thousands.
+    fn tell_ignored(&mut self, path: &str, what: &str, ignored: &[(String, String)]) {
         if let Some((name, why)) = ignored.first() {
             let text = match ignored.len() {
-                1 => format!("the event was passed over: {why}"),
-                n => format!("the first of {n} events that were passed over: {why}"),
+                1 => format!("the {what} was passed over: {why}"),
+                n => format!("the first of {n} {what}s that were passed over: {why}"),
             };
             self.problem(&finding::NESTED_EVENT_IGNORED, format!("{path}/{name}"), text);
         }

@@ -35,7 +35,7 @@ use crate::protocol::{DecodeError, Document, limits};
 use super::host::{FileKind, Host, Part, Stat};
 use super::open::{RunsRoot, Store};
 use super::read::{self, ExpectedOwner};
-use super::results::Wanted;
+use super::results::{self, Wanted};
 use super::{control, identity, keepers};
 
 /// How much of each run is looked at.
@@ -266,6 +266,12 @@ impl<H: Host> Store<'_, H> {
             e.unused_replays.extend(found.unused_replays);
             e.results_unread |= found.unread;
         }
+        if listing.has(&RunEntry::WorkflowPending) {
+            let session = session.as_deref();
+            let found = results::pending_of_child(host, dir, &e.run_id, session, owner);
+            e.results.extend(found.results);
+            e.results_unread |= found.unread;
+        }
         if listing.has(&RunEntry::WorkflowResult) {
             let limit = limits::RESULT_MAX_BYTES;
             let (fact, _) =
@@ -287,7 +293,10 @@ impl<H: Host> Store<'_, H> {
             // opened needs no look.
             let name = OsStr::new(&e.run_id);
             if open || runs.marked.as_ref().is_none_or(|marked| marked.contains(name)) {
-                e.marker.marker_mtime_ms = host.stat_at(index, name).ok().map(|s| s.mtime_ms);
+                let stat = host.stat_at(index, name).ok();
+                // A directory of that name is no marker (RS-INDEX-02).
+                let marker = stat.filter(|stat| stat.kind == FileKind::Regular);
+                e.marker.marker_mtime_ms = marker.map(|stat| stat.mtime_ms);
             }
         }
         if open {

@@ -216,6 +216,14 @@ fn broken_events_are_passed_over_and_cost_the_others_nothing() {
     let text = found[0]["text"].as_str().expect("a text");
     assert!(text.contains("5 events") && text.contains("another root or token"), "{text}");
     assert_eq!(found[0]["severity"], "warning");
+
+    let control = format!("{path}/controls/{}", event_name(7));
+    store.file(&control, "{");
+    store.file(&format!("{path}/controls/{}", event_name(8)), "{}");
+    let (_, document, _) = inspect(&[utf8(store.root())]);
+    let found = problems(&document, "nested-event-ignored");
+    assert_eq!(found.len(), 2, "and one for its control files: {found:?}");
+    assert!(found.iter().any(|problem| problem["path"] == control.as_str()), "{found:?}");
 }
 
 #[test]

@@ -78,6 +78,46 @@ fn a_pending_result_is_found_by_what_it_says() {
 }
 
 #[test]
+fn a_pending_result_counts_before_an_older_public_one_and_no_other() {
+    let store = Store::new();
+    for (run, public_ms, verdict) in
+        [("older", 5, "finished-unproven"), ("later", LATER, "conflict")]
+    {
+        store.run(run).status(&status(run, "complete"));
+        let place = "async-subagent-results/result-pending/session-1";
+        store.file(&format!("{place}/{run}.json"), result(run).to_string());
+        let mut public = result(run);
+        (public["success"], public["state"]) = (json!(false), json!("failed"));
+        public["timestamp"] = json!(public_ms);
+        store.result(run, &public);
+        assert_eq!(report(&store, run)["verdict"], verdict, "{run}");
+    }
+}
+
+#[test]
+fn the_pending_result_of_a_child_of_a_workflow_lies_in_its_run_directory() {
+    let store = Store::new();
+    for (run, told, missing) in [("own", "own", false), ("other", "another", true)] {
+        let dir = store.run(run);
+        dir.status(&status(run, "complete"));
+        dir.json(&format!("result-pending/session-1/{run}.json"), &result(told));
+        assert_eq!(has_flag(&report(&store, run), "result-missing"), missing, "{run}");
+    }
+}
+
+#[test]
+fn a_directory_in_the_active_index_is_no_marker() {
+    let store = Store::new();
+    store.run("led").status(&status("led", "running"));
+    let index = store.root().join("async-subagent-runs/.active-runs");
+    std::fs::create_dir_all(index.join("led")).expect("room");
+    assert!(has_flag(&report(&store, "led"), "marker-missing"), "a directory names no run");
+    std::fs::remove_dir(index.join("led")).expect("there");
+    std::fs::write(index.join("led"), "any text").expect("room");
+    assert!(!has_flag(&report(&store, "led"), "marker-missing"), "a file does");
+}
+
+#[test]
 fn a_payload_of_another_run_or_session_tells_nothing_of_this_one() {
     let store = Store::new();
     for (run, member) in [("wrong-run", "id"), ("wrong-session", "sessionId")] {
