@@ -153,7 +153,7 @@ impl Scenario {
 }
 
 /// The words that a script may say.
-const STEPS: [&str; 18] = [
+const STEPS: [&str; 19] = [
     "call",
     "process",
     "end-process",
@@ -167,6 +167,7 @@ const STEPS: [&str; 18] = [
     "await",
     "await-gone",
     "await-exit",
+    "await-said",
     "hold",
     "mark",
     "snapshot",

@@ -145,6 +145,11 @@ impl Player<'_> {
                 let may_stay = step.get("maybe").and_then(Value::as_bool).unwrap_or_default();
                 return if may_stay { Ok(()) } else { waited };
             }
+            "await-said" => {
+                let waited = self.await_said(text("text").unwrap_or_default(), ms);
+                let may_miss = step.get("maybe").and_then(Value::as_bool).unwrap_or_default();
+                return if may_miss { Ok(()) } else { waited };
+            }
             "await-exit" => {
                 let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
                 let ended = self.child.as_mut().is_none_or(|(_, child)| child.wait(limit));
@@ -392,6 +397,22 @@ impl Player<'_> {
             }
             if Instant::now() >= until {
                 return Err(format!("{what} did not come within {} ms", limit.as_millis()));
+            }
+            pause();
+        }
+    }
+
+    /// Waits until the subject has said something, so that it is known to be at work.
+    fn await_said(&mut self, wanted: &str, ms: Option<u64>) -> Result<(), String> {
+        let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
+        let until = Instant::now() + limit;
+        loop {
+            let ended = self.child.as_mut().is_none_or(|(_, child)| child.ended().is_some());
+            if self.child.as_ref().is_some_and(|(_, child)| child.has_said(wanted)) {
+                return Ok(());
+            }
+            if ended || Instant::now() >= until {
+                return Err(format!("the subject did not say `{wanted}`"));
             }
             pause();
         }

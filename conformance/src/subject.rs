@@ -417,6 +417,11 @@ impl Subject {
         self.said()
     }
 
+    /// Whether a text stands in what it has said so far.
+    pub(crate) fn has_said(&self, text: &str) -> bool {
+        [&self.out, &self.err].into_iter().flatten().any(|drain| drain.text().contains(text))
+    }
+
     /// What it said and how it ended, if it has. What it started goes on.
     pub(crate) fn said(&mut self) -> Said {
         // Another process may hold the pipe; it is not waited for.
@@ -528,6 +533,11 @@ mod tests {
     #[test]
     fn a_subject_that_floods_and_hangs_is_ended() {
         let mut subject = sh("trap '' TERM; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxx; done");
+        let until = Instant::now() + Duration::from_secs(20);
+        while !subject.has_said("xxx") && Instant::now() < until {
+            pause();
+        }
+        assert!(subject.has_said("xxx") && !subject.has_said("y"), "what it says is known at once");
         assert!(!subject.wait(Duration::from_millis(50)), "it goes on");
         let said = subject.finish();
         assert_eq!(said.ended, Some(Ended::Forced("its time was over".into())));
