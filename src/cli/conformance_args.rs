@@ -29,6 +29,9 @@ pub(crate) enum ConformanceVerb {
     /// This program as a launcher: a request on standard input, the answer as JSON.
     #[command(hide = true)]
     Adapter,
+    /// This program as one that folds the news of nested runs in: a request on standard input, the answer as JSON.
+    #[command(hide = true)]
+    Fold,
     /// An implementation that makes one mistake; for the suite.
     #[command(hide = true)]
     Zoo(ConformanceZooArgs),
@@ -47,6 +50,7 @@ impl ConformanceArgs {
             | ConformanceVerb::Report(ConformanceReportArgs { format, .. }) => {
                 *format == RunFormat::Text
             }
+            ConformanceVerb::Fold => false,
             ConformanceVerb::Zoo(_) => true,
             ConformanceVerb::Adapter => false,
         };

@@ -37,6 +37,7 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
         ConformanceVerb::Report(args) => show_kept(args, output),
         ConformanceVerb::Diff(args) => diff(args, output),
         ConformanceVerb::Adapter => super::conformance_adapter::run(output),
+        ConformanceVerb::Fold => super::conformance_fold::run(output),
         ConformanceVerb::Zoo(args) => faulty(args, output),
     }
 }

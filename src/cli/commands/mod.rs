@@ -9,6 +9,8 @@ pub(crate) mod check;
 pub(crate) mod conformance;
 #[cfg(unix)]
 pub(crate) mod conformance_adapter;
+#[cfg(unix)]
+pub(crate) mod conformance_fold;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;
