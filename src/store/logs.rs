@@ -8,8 +8,10 @@
 //! A writer that fills two logs between two looks takes away what nobody read: a piece that comes after such a gap
 //! says so ([`Piece::lost`]). So does a log that was cut in place.
 //!
+//! The number of a file that is gone is given to the next one, so what was read last is compared as well.
+//!
 //! Reads only; nothing is followed or waited for, and what is no plain file is an error. Not promised: a gap
-//! that is told on a system whose files have no numbers. Spec: RS-OBS-32; facts §1.4.
+//! between files that hold the same, or on a system whose files have no numbers. Spec: RS-OBS-32; facts §1.4.
 
 use std::io;
 
@@ -63,11 +65,16 @@ pub struct Cursor {
     /// The file it is in, once it has read of it.
     file: Option<(u64, u64)>,
     at_bytes: u64,
+    /// What stands before that place, at most [`SEEN_BYTES`] of it.
+    seen: Vec<u8>,
     /// The file that was moved aside and was read, or passed over. With its times: a number that is free again
     /// is given to the next file, so that after two moves all numbers may be the same.
     done: Option<Stat>,
     lost: bool,
 }
+
+/// How much of what was read last is compared when a file is read on.
+const SEEN_BYTES: usize = 256;
 
 /// How often a look is begun again because the log was moved aside underneath; the next look goes on.
 const ATTEMPTS: u32 = 8;
@@ -76,7 +83,15 @@ impl Cursor {
     /// At the beginning of all that is kept.
     pub fn begin(name: &str) -> Self {
         let name = name.to_owned();
-        Self { name, aside: true, file: None, at_bytes: 0, done: None, lost: false }
+        Self {
+            name,
+            aside: true,
+            file: None,
+            at_bytes: 0,
+            seen: Vec::new(),
+            done: None,
+            lost: false,
+        }
     }
 
     /// After all that is there, and the last lines of it: at most so many, and at most what stands in the last
@@ -97,6 +112,7 @@ impl Cursor {
         let mut text = Vec::new();
         if let Some(read) = tail(host, dir, name, lines)? {
             (cursor.file, cursor.at_bytes) = (Some(read.stat.id), read.stat.bytes);
+            cursor.saw(&read.bytes);
             text = read.bytes;
         }
         let missing = lines.saturating_sub(count(&text));
@@ -126,23 +142,24 @@ impl Cursor {
 
     /// A piece of the file that was moved aside; `None` when there is no more of it.
     fn aside<H: Host>(&mut self, host: &H, dir: &H::Dir) -> Result<Option<Vec<u8>>, ReadError> {
-        let found = after(host, dir, &rotated_name(&self.name), self.at_bytes)?;
-        match found {
-            Some(read) if self.file.is_none_or(|file| file == read.stat.id) => {
+        match self.read_on(host, dir, &rotated_name(&self.name))? {
+            Some((read, true)) => {
                 if !read.bytes.is_empty() {
                     self.file = Some(read.stat.id);
                     return Ok(Some(self.took(read)));
                 }
                 self.done = Some(read.stat);
             }
-            Some(_) => {
+            Some((_, false)) => {
                 // Another one stands there: the rest of ours is gone, and this one was not read.
-                (self.lost, self.file, self.at_bytes) = (true, None, 0);
+                self.lost = true;
+                self.restart();
                 return Ok(None);
             }
             None => self.lost |= self.file.is_some(),
         }
-        (self.aside, self.file, self.at_bytes) = (false, None, 0);
+        self.aside = false;
+        self.restart();
         Ok(None)
     }
 
@@ -154,27 +171,52 @@ impl Cursor {
             self.aside = true;
             return Ok(None);
         }
-        let Some(read) = after(host, dir, &self.name, self.at_bytes)? else {
+        let Some((read, is_same)) = self.read_on(host, dir, &self.name)? else {
             return Ok(Some(Vec::new()));
         };
-        match self.file {
-            Some(file) if file != read.stat.id => {
-                // Moved aside between the two looks, or replaced by somebody who keeps nothing.
-                if !self.was_moved(host, dir)? {
-                    (self.lost, self.file, self.at_bytes) = (true, None, 0);
-                }
-                return Ok(None);
+        if !is_same {
+            // Moved aside between the two looks, or cut or replaced by somebody who keeps nothing.
+            if !self.was_moved(host, dir)? {
+                self.lost = true;
+                self.restart();
             }
-            Some(_) if read.stat.bytes < self.at_bytes => {
-                (self.lost, self.at_bytes) = (true, 0);
-                return Ok(None);
-            }
-            // After it as well: it may have been moved aside and begun anew between the two looks.
-            None if self.was_moved(host, dir)? => return Ok(None),
-            _ => {}
+            return Ok(None);
+        }
+        // After it as well: it may have been moved aside and begun anew between the two looks.
+        if self.file.is_none() && self.was_moved(host, dir)? {
+            return Ok(None);
         }
         self.file = Some(read.stat.id);
         Ok(Some(self.took(read)))
+    }
+
+    /// What comes after the place in the file at a name, and whether it is the file that the place is in.
+    fn read_on<H: Host>(
+        &self,
+        host: &H,
+        dir: &H::Dir,
+        name: &str,
+    ) -> Result<Option<(FileRead, bool)>, ReadError> {
+        let start = self.at_bytes.saturating_sub(self.seen.len() as u64);
+        let Some(mut read) = after(host, dir, name, start)? else { return Ok(None) };
+        let has_number = self.file.is_none_or(|file| file == read.stat.id);
+        let is_same = has_number && read.bytes.starts_with(&self.seen);
+        if is_same {
+            read.bytes.drain(..self.seen.len());
+        }
+        Ok(Some((read, is_same)))
+    }
+
+    fn restart(&mut self) {
+        (self.file, self.at_bytes) = (None, 0);
+        self.seen.clear();
+    }
+
+    /// Keeps the end of what was read.
+    fn saw(&mut self, bytes: &[u8]) {
+        self.seen.extend_from_slice(&bytes[bytes.len().saturating_sub(SEEN_BYTES)..]);
+        let beyond = self.seen.len().saturating_sub(SEEN_BYTES);
+        self.seen.drain(..beyond);
     }
 
     /// Whether another file stands aside than the one that was read there.
@@ -189,6 +231,7 @@ impl Cursor {
 
     fn took(&mut self, read: FileRead) -> Vec<u8> {
         self.at_bytes += read.bytes.len() as u64;
+        self.saw(&read.bytes);
         read.bytes
     }
 }

@@ -267,7 +267,7 @@ fn a_cursor_goes_on_in_the_file_that_it_was_in_and_tells_of_gaps() {
     assert_eq!(drained(&mut cursor, &host, dir), told("gh", true), "what was dropped is told");
     fs::write(&log, "").expect("room");
     append("i");
-    assert_eq!(drained(&mut cursor, &host, dir), told("", false), "as long as before");
+    assert_eq!(drained(&mut cursor, &host, dir), told("i", true), "as long as before");
     fs::write(&log, "").expect("room");
     assert_eq!(drained(&mut cursor, &host, dir), told("", false), "shorter, and nothing there");
     append("j");
@@ -288,4 +288,10 @@ fn a_cursor_goes_on_in_the_file_that_it_was_in_and_tells_of_gaps() {
     assert_eq!(text, b"jlnew", "lines that are one");
     append("k");
     assert_eq!(drained(&mut end, &host, dir), told("k", false), "only what is new");
+    // After so many moves the number of the file that was read has been given to another one.
+    for turn in 0..20 {
+        rotate();
+        append(&format!("turn {turn}, "));
+    }
+    assert_eq!(drained(&mut end, &host, dir), told("turn 18, turn 19, ", true), "a gap is told");
 }
