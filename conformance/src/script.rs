@@ -19,7 +19,7 @@ use crate::cell::{Cell, bytes_of, numbers};
 use crate::evidence::{Event, Evidence, Op, fill, fill_value};
 use crate::helpers::Helpers;
 use crate::recorder::{Recorder, read};
-use crate::subject::{Adapter, Subject, pause};
+use crate::subject::{Adapter, CALL, Subject, pause};
 
 /// How long a step of a script waits where it does not say so itself.
 const WAIT_MS: u64 = 25_000;
@@ -304,7 +304,11 @@ impl Player<'_> {
         let root = self.cell.root.to_string_lossy().into_owned();
         let request = json!({"schema": "runstore.conformance.request/1", "op": op, "root": root, "now": now, "args": given});
         let input = self.cell.request(&request).map_err(|e| format!("no request: {e}"))?;
+        // A mistake may be made at the call of one name alone.
+        let name = text("as").unwrap_or_default().to_owned();
+        self.cell.names.insert(CALL.to_owned(), name);
         let (command, made) = self.subject.called(template.for_call(&args), op, &self.cell.names);
+        self.cell.names.remove(CALL);
         let command = self.recorded(command);
         let mut env = vec![("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
         for (key, value) in step.get("env").and_then(Value::as_object).into_iter().flatten() {

@@ -69,7 +69,12 @@ pub(crate) struct Mistake {
     pub(crate) how: Value,
     /// The operation at which it is made.
     pub(crate) operation: String,
+    /// The call at which alone it is made, by its name.
+    pub(crate) of: Option<String>,
 }
+
+/// While an operation is called, the name of the call stands under this one.
+pub(crate) const CALL: &str = "call";
 
 impl From<Template> for Adapter {
     fn from(main: Template) -> Self {
@@ -148,7 +153,11 @@ impl Adapter {
         operation: &str,
         names: &BTreeMap<String, String>,
     ) -> (Vec<String>, Vec<(String, String)>) {
-        match self.mistake.as_ref().filter(|mistake| mistake.operation == operation) {
+        let is_here = |mistake: &&Mistake| {
+            let of = mistake.of.as_ref();
+            mistake.operation == operation && of.is_none_or(|of| names.get(CALL) == Some(of))
+        };
+        match self.mistake.as_ref().filter(is_here) {
             None => (words, Vec::new()),
             Some(mistake) => {
                 let how = numbers(&fill_value(names, &mistake.how)).to_string();
@@ -501,6 +510,30 @@ mod tests {
         let token = crate::raw::sha256(script.as_bytes());
         let command = ["sh", "-c", script].map(str::to_owned);
         Subject::start(&command, &token, &[], None).expect("a shell")
+    }
+
+    #[test]
+    fn a_mistake_is_made_where_it_is_said() {
+        let mistake = |of: Option<&str>| Adapter {
+            mistake: Some(Mistake {
+                program: vec!["zoo".into()],
+                how: Value::Null,
+                operation: "find".into(),
+                of: of.map(str::to_owned),
+            }),
+            ..Adapter::default()
+        };
+        for (of, operation, call, made) in [
+            (None, "find", Some("a"), true),
+            (None, "inspect", Some("a"), false),
+            (Some("a"), "find", Some("a"), true),
+            (Some("a"), "find", Some("b"), false),
+            (Some("a"), "find", None, false),
+        ] {
+            let names = call.map(|call| (CALL.to_owned(), call.to_owned())).into_iter().collect();
+            let (words, _) = mistake(of).called(vec!["x".into()], operation, &names);
+            assert_eq!(words.len() == 2, made, "{of:?} {operation} {call:?}");
+        }
     }
 
     #[test]

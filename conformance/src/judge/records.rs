@@ -357,10 +357,34 @@ pub(super) fn answer(seen: &Evidence, args: &Value) -> Found {
     let Some(report) = reports.first() else {
         return Found::Bad(format!("there is no report of {run}"));
     };
+    if let Err(found) = is_like(runs, report, args) {
+        return found;
+    }
     match value::hold(report, want) {
         Ok(()) => Found::Good(format!("the report of {run} says so")),
         Err(why) => Found::Bad(format!("in the report of {run} {why}")),
     }
+}
+
+/// A report says of some `members` (pointers) what that of the run `alike` says, and not what that of `unlike` says.
+fn is_like(runs: &[Value], report: &Value, args: &Value) -> Result<(), Found> {
+    for (key, wanted) in [("alike", true), ("unlike", false)] {
+        let Some(other) = text(args, key) else { continue };
+        let named = |report: &&Value| report.get("runId").and_then(Value::as_str) == Some(other);
+        let theirs = runs.iter().find(named);
+        let theirs = theirs.ok_or_else(|| Found::Bad(format!("there is no report of {other}")))?;
+        for member in texts(args, "members") {
+            let (own, theirs) = (report.pointer(member), theirs.pointer(member));
+            if (own == theirs) != wanted || own.is_none() {
+                let shown = |value: Option<&Value>| {
+                    value.map_or_else(|| "nothing".to_owned(), |v| raw::brief(&v.to_string(), 80))
+                };
+                let (own, theirs) = (shown(own), shown(theirs));
+                return Err(Found::Bad(format!("{member} is {own}, and of {other} {theirs}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn log<'e>(seen: &'e Evidence, args: &Value) -> Result<&'e str, Found> {
@@ -435,5 +459,31 @@ pub(super) fn after_torn(seen: &Evidence, _args: &Value) -> Found {
         Some((path, times)) => Found::Bad(format!("{path} was torn {times} times")),
         None if seen.whole == 0 => Found::Unsure("nothing was read at full rate".into()),
         None => Found::Good(format!("{} texts were read, each whole", seen.whole)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reports_are_compared_in_the_members_that_a_check_names() {
+        let runs = [
+            json!({"runId": "a", "d": "x"}),
+            json!({"runId": "b", "d": "x"}),
+            json!({"runId": "c", "d": "y"}),
+        ];
+        for (args, good) in [
+            (json!({"alike": "b", "members": "/d"}), true),
+            (json!({"alike": "c", "members": ["/d"]}), false),
+            (json!({"unlike": "c", "members": "/d"}), true),
+            (json!({"unlike": "b", "members": "/d"}), false),
+            (json!({"unlike": "c", "members": "/e"}), false),
+            (json!({"alike": "z", "members": "/d"}), false),
+            (json!({}), true),
+        ] {
+            assert_eq!(is_like(&runs, &runs[0], &args).is_ok(), good, "{args}");
+        }
     }
 }
