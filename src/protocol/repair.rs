@@ -242,7 +242,7 @@ pub fn failed_result(
         .iter()
         .zip(&names)
         .map(|(step, name)| {
-            let done = step.state.as_ref().and_then(Open::known) == Some(StepState::Complete);
+            let done = step.state.as_ref().and_then(Open::known).is_some_and(StepState::is_success);
             let mut child = vec![
                 ("agent", string_text(name)),
                 ("output", string_text("")),
@@ -384,6 +384,10 @@ mod tests {
             .map(|c| c.object().and_then(|c| c.get("success")).and_then(Raw::boolean))
             .collect();
         assert_eq!(success, [Some(true), Some(false), Some(false)]);
+        let old = STATUS.replace(r#""status":"complete""#, r#""status":"completed""#);
+        let old = Document::parse(&old).expect("JSON");
+        let of_old = failed_result(&old, "r", "/runs/r", "gone", 100).expect("it has a session");
+        assert_eq!(of_old, result, "the old spelling is a success as well");
         let nobody = Document::parse(r#"{"state":"failed","sessionId":""}"#).expect("JSON");
         assert_eq!(failed_result(&nobody, "r", "/runs/r", "gone", 100), None);
     }

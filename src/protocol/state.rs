@@ -59,7 +59,6 @@ words! {
         /// Ended with success.
         Complete = "complete",
         /// The same, as older writers spell it.
-        /// Spec: RS-STATUS-17.
         Completed = "completed",
         /// Ended without success.
         Failed = "failed",
@@ -75,6 +74,12 @@ words! {
 }
 
 impl StepState {
+    /// Whether the step ended with success, in either spelling.
+    /// Spec: RS-STATUS-17.
+    pub fn is_success(self) -> bool {
+        matches!(self, Self::Complete | Self::Completed)
+    }
+
     /// Whether the step is still `pending` or `running`.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Running)
