@@ -50,25 +50,29 @@ impl std::error::Error for LookupError {
     }
 }
 
-/// Every directory of a run id: exactly, by tool-call alias, or by a prefix of 8 to 35 characters.
+/// Every directory of a run id: of a run of the store exactly, by tool-call alias, of a nested run exactly, or by a
+/// prefix of 8 to 35 characters, in this order.
 ///
 /// Several directories of one exact id are all returned, the run itself first: the one with a status.
-/// Spec: RS-DIAG-32.
+/// Spec: RS-LAYOUT-16, RS-LAYOUT-17, RS-DIAG-32.
 ///
 /// # Errors
 /// [`LookupError`].
 pub fn find<H: Host>(store: &Store<'_, H>, id: &str) -> Result<Vec<Found>, LookupError> {
     // A tool-call id may hold anything, so only the other ways need a name that is safe.
     let safe = RunId::parse(id);
-    if safe.is_ok() {
-        let exact = exact(store, OsStr::new(id));
-        if !exact.is_empty() {
-            return Ok(exact);
-        }
+    let exact = if safe.is_ok() { exact(store, OsStr::new(id)) } else { Vec::new() };
+    let is_nested = |found: &Found| store.runs_roots[found.root].nested_under.is_some();
+    // The id of a nested run is chosen by its parent, so it must not hide what a tool call leads to.
+    if exact.iter().any(|found| !is_nested(found)) {
+        return Ok(exact);
     }
     let called = by_tool_call(store, id);
     if !called.is_empty() {
         return unique(store, id, called);
+    }
+    if !exact.is_empty() {
+        return Ok(exact);
     }
     if let Err(e) = safe {
         return Err(LookupError::Invalid(id.to_owned(), e));

@@ -291,6 +291,26 @@ fn a_tool_call_leads_to_its_run_only_if_the_run_says_so() {
 }
 
 #[test]
+fn a_tool_call_comes_before_a_nested_run_of_that_name_and_after_a_run_of_the_store() {
+    let store = Store::new();
+    let mut called = status("run-called", "running");
+    called["toolCallId"] = json!("call-name");
+    store.run("run-root").status(&status("run-root", "running"));
+    store.run("run-called").status(&called);
+    store.tool_call_alias("call-name", "run-called");
+    store.nested_run("run-root", "call-name").status(&status("call-name", "running"));
+    store.nested_run("run-root", "call-other").status(&status("call-other", "running"));
+    let answer = |id: &str| {
+        let (_, document, _) = inspect(&[id, "--root", utf8(store.root())]);
+        document["runs"][0]["runId"].clone()
+    };
+    assert_eq!(answer("call-name"), "run-called");
+    assert_eq!(answer("call-other"), "call-other", "a nested run is found by its own id");
+    store.run("call-name").status(&status("call-name", "running"));
+    assert_eq!(answer("call-name"), "call-name", "a run of the store has the name");
+}
+
+#[test]
 fn the_result_index_leads_from_a_tool_call_to_an_ended_run() {
     let store = Store::new();
     for run in ["run-a", "run-b", "run-c"] {
