@@ -289,6 +289,14 @@ impl Candidate {
             || !self.writers.is_empty()
     }
 
+    /// Whether a writer was recorded or counted: only a runner that works does that. Counts of zero are also what a
+    /// failed launch leaves.
+    /// Spec: RS-START-15, RS-CAND-05.
+    pub fn shows_work(&self) -> bool {
+        let counted = self.expected_writers.iter().flatten().any(|(_, count)| *count > 0);
+        counted || self.writers.iter().any(|(_, records)| !records.is_empty())
+    }
+
     /// Which form the writer records have; `None` when there is no writer record.
     /// Spec: RS-CAND-03.
     pub fn writer_dialect(&self) -> Option<WriterDialect> {

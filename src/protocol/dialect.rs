@@ -12,7 +12,11 @@ use super::startup::{Action, StartupState};
 /// `+` for "this or newer", `-` for "this or older".
 /// Spec: RS-ROLE-11, RS-START-19.
 pub fn name(e: &RunEvidence) -> &'static str {
-    by_handshake(e).or_else(|| by_members(e)).or_else(|| by_family(e)).unwrap_or("unknown")
+    by_handshake(e)
+        .or_else(|| by_members(e))
+        .or_else(|| by_writers(e))
+        .or_else(|| by_version(e))
+        .unwrap_or("unknown")
 }
 
 /// Whether runners of this dialect know no queue of stop requests and take `control/stop.json` alone: those
@@ -48,9 +52,11 @@ fn by_members(e: &RunEvidence) -> Option<&'static str> {
         return Some("p68+");
     }
     let dm = e.is_dm_store || writers(e) == Some(WriterDialect::Dm);
-    if s.has_attempted_models {
-        return Some(if dm { "d4" } else { "p67-" });
-    }
+    s.has_attempted_models.then_some(if dm { "d4" } else { "p67-" })
+}
+
+fn by_version(e: &RunEvidence) -> Option<&'static str> {
+    let s = e.status.value()?;
     if !s.is_workflow() && s.lifecycle_version.is_none_or(|v| v < 3) {
         return Some(match s.lifecycle_version {
             Some(2) => "p35-p36",
@@ -63,7 +69,7 @@ fn by_members(e: &RunEvidence) -> Option<&'static str> {
     None
 }
 
-fn by_family(e: &RunEvidence) -> Option<&'static str> {
+fn by_writers(e: &RunEvidence) -> Option<&'static str> {
     match writers(e) {
         Some(WriterDialect::Dm) => Some("d4"),
         Some(WriterDialect::PiWithTree) => Some("p48-p49"),

@@ -279,7 +279,8 @@ pub struct RunEvidence {
     pub results_unread: bool,
     /// Size of all `output-<i>.log` files.
     pub output_bytes: u64,
-    /// Whether the runner's log files exist: a spawn was at least attempted.
+    /// Whether a log file of the runner holds text. The launcher opens them before it starts a process, so empty
+    /// ones tell of none. Only looked at where the run is not over.
     pub has_runner_logs: bool,
     /// Whether any file of the protocol is there.
     pub has_protocol_files: bool,
@@ -297,7 +298,8 @@ pub struct RunEvidence {
     pub marker: MarkerFacts,
     /// Slots held for the run.
     pub slots: Vec<SlotFact>,
-    /// Who is in charge of it; asked only where slots are held, or the runner of an active run is gone.
+    /// Who is in charge of it; asked only where slots are held, the runner of an active run is gone, or a full report
+    /// is made of a run whose proof is pending.
     pub keepers: Keepers,
     /// Leases held for the run.
     pub leases: Vec<LeaseFact>,

@@ -95,6 +95,9 @@ findings! {
     PROOF_FOREIGN = "proof-foreign", Warning, ["RS-PROOF-02"],
         "The proof says observed, but names another run or another runner instance. It does not count.",
         "Never release anything on it, and never repair it by editing ids.";
+    END_UNOBSERVABLE = "end-unobservable", Note, ["RS-PROOF-14"],
+        "The proof is pending, and whoever could have seen the end of the runner is gone. Nobody can observe it any more.",
+        "Do not wait for the proof. The end stays unproven; recovery tells what may be done.";
     OVERLAY_DIFFERS = "overlay-differs", Note, ["RS-PROOF-03"],
         "The proof and its copy in the status differ. The sidecar decides.",
         "The observer or a repairer stopped half-way; no data is lost.";

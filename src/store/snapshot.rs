@@ -148,7 +148,10 @@ impl<H: Host> Store<'_, H> {
                 self.add_lives(&mut e);
             }
         }
-        if !e.slots.is_empty() || says_it_goes_on(&e) && e.life.word.is_gone() {
+        // Whether a pending proof can still come is a note of a full report.
+        let awaits = depth == Depth::Full
+            && e.proof.value().is_some_and(|proof| proof.state == ProofState::Pending);
+        if awaits || !e.slots.is_empty() || says_it_goes_on(&e) && e.life.word.is_gone() {
             e.keepers = keepers::of(self.host, &dir, &e.run_id);
         }
         self.add_children(runs, &mut e);
@@ -249,7 +252,6 @@ impl<H: Host> Store<'_, H> {
             }
         }
         e.has_protocol_files = listing.known;
-        e.has_runner_logs = listing.has(&RunEntry::Stdout) || listing.has(&RunEntry::Stderr);
         e.truncated = listing.truncated;
         let session = e.status.value().and_then(|s| s.session_id.clone());
         let settled = depth == Depth::Row && is_settled(e);
@@ -304,6 +306,13 @@ impl<H: Host> Store<'_, H> {
                 let stat = host.stat_at(dir, OsStr::new(name));
                 e.output_bytes += stat.map_or(0, |s| s.bytes);
             }
+            let logs = [
+                (RunEntry::Stdout, layout::RUNNER_STDOUT_LOG),
+                (RunEntry::Stderr, layout::RUNNER_STDERR_LOG),
+            ];
+            e.has_runner_logs = logs.iter().any(|(entry, name)| {
+                listing.has(entry) && host.stat_at(dir, OsStr::new(name)).is_ok_and(|s| s.bytes > 0)
+            });
             e.config_left = self.has_config(&e.run_id);
             if e.config_left && depth == Depth::Full {
                 e.config = self.config(&e.run_id);

@@ -186,3 +186,14 @@ fn a_file_of_the_protocol_that_is_a_link_makes_the_run_unsafe_also_when_it_is_no
     run.status(&text).proof(&seen(CHILD)).link("photo", store.root());
     assert_eq!(inspect(&store, T + 120_000).1, 0, "a stranger's link is nobody's business");
 }
+
+#[test]
+fn a_log_of_the_runner_tells_of_a_process_only_when_it_holds_text() {
+    for (text, stage) in [("", "prepared"), ("warning\n", "spawned")] {
+        let store = Store::new();
+        let run = store.run(CHILD);
+        run.file("runner.stdout.log", "").file("runner.stderr.log", text);
+        let (answer, _) = inspect(&store, T);
+        assert_eq!(report(&answer, CHILD)["stage"], stage, "{text:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use super::super::candidate::Instance;
 use super::super::evidence::ResultFact;
 use super::super::limits;
 use super::super::process::Liveness;
@@ -159,7 +160,7 @@ fn from_process(e: &RunEvidence, notes: &mut Notes) {
     }
 }
 
-/// Spec: RS-PROOF-13.
+/// Spec: RS-PROOF-08, RS-PROOF-13, RS-PROOF-14.
 fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
     const FILE: Option<&str> = Some("process-terminal.json");
     match &e.proof {
@@ -175,11 +176,20 @@ fn from_proof(e: &RunEvidence, proof: &ProofSummary, notes: &mut Notes) {
                 }
                 _ => notes.say(Grade::Claimed, text, FILE, at),
             }
+            if p.instances.iter().any(Instance::tree_observed) {
+                let text = "for each writer it covers the process group, and nothing outside of that group";
+                notes.say(Grade::Claimed, text, FILE, at);
+            }
         }
         FileFact::Present(p, _) => {
             let why = proof.reason.as_deref().unwrap_or("no reason given");
             let word = &proof.state;
             notes.say(Grade::Claimed, format_args!("proof is {word}: {why}"), FILE, None);
+            if proofs::nobody_observes(e, p) {
+                let text = "whoever could have seen the end of the runner is gone: nobody can observe it any more, \
+                            however long it is waited for";
+                notes.find(&finding::END_UNOBSERVABLE, text, FILE);
+            }
             if proofs::mismatch(e, p).is_some() {
                 notes.find(&finding::PROOF_FOREIGN, format_args!("the proof {why}"), FILE);
             }

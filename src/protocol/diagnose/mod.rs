@@ -33,6 +33,7 @@ mod tests;
 
 use std::fmt::Display;
 
+use super::candidate::Candidate;
 use super::dialect;
 use super::evidence::{FileFact, RunEvidence};
 use super::finding::{self, FindingKind};
@@ -157,6 +158,7 @@ fn status(e: &RunEvidence) -> Option<&StatusView> {
 }
 
 /// Whether work has demonstrably begun: more than a launcher alone can have written.
+/// Spec: RS-START-12, RS-START-15.
 fn has_begun(e: &RunEvidence) -> bool {
     let from_status = status(e).is_some_and(|s| {
         s.has_steering
@@ -164,7 +166,11 @@ fn has_begun(e: &RunEvidence) -> bool {
                 .iter()
                 .any(|step| step.state.as_ref().is_some_and(|w| w.as_str() != "pending"))
     });
-    from_status || e.output_bytes > 0 || e.events.as_ref().is_some_and(|log| log.begun)
+    from_status
+        || e.output_bytes > 0
+        || e.events.as_ref().is_some_and(|log| log.begun)
+        || e.candidate.value().is_some_and(Candidate::shows_work)
+        || e.own_results().next().is_some()
 }
 
 /// The recorded process of the run: the status's, else that of the start-up file.

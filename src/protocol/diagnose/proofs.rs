@@ -1,6 +1,7 @@
 //! Does an exit proof count? The sidecar decides; the overlay in the status is only a copy.
 
 use super::super::Word as _;
+use super::super::evidence::ObserverFact;
 use super::super::proof::{Proof, ProofState};
 use super::super::status::StatusView;
 use super::{FileFact, ProofSummary, RunEvidence, status};
@@ -85,6 +86,22 @@ fn overlay(e: &RunEvidence) -> ProofSummary {
         ),
         Some(Ok(proof)) => summary(proof.state.as_str(), recorded_reason(proof), false),
     }
+}
+
+/// Whether a proof is pending that nobody can make any more: its observer is demonstrably gone, or its launcher,
+/// where no observer is recorded. Only the parent of a process receives its end.
+/// Spec: RS-PROOF-14.
+pub(super) fn nobody_observes(e: &RunEvidence, proof: &Proof) -> bool {
+    let is_gone = match e.keepers.observer {
+        ObserverFact::Gone => true,
+        ObserverFact::MayLive => false,
+        ObserverFact::NotRecorded => e
+            .keepers
+            .launch
+            .as_ref()
+            .is_some_and(|l| l.launcher_gone && l.instance_id == proof.instance_id),
+    };
+    proof.state == ProofState::Pending && is_gone
 }
 
 /// Whether the proof may still come: it is pending or missing, and nothing says it never will.

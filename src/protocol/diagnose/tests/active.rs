@@ -176,6 +176,19 @@ fn a_run_that_has_begun_is_no_launch_whatever_is_left_of_it() {
     launch().is(Verdict::StartStuck, "nothing shows that it has begun");
     launch().events(log).is(Verdict::Running, "a step event shows it");
     launch().with(|e| e.output_bytes = 1).is(Verdict::Running, "output shows it");
+    let candidate = |writers: &str, count: u32| {
+        format!(
+            r#"{{"version":1,"runId":"run-1","runnerProcessInstanceId":"i","writers":{writers},
+            "expectedWriters":{{"0":{count}}}}}"#
+        )
+    };
+    let writer = r#"{"0":[{"processInstanceId":"W","kind":"pi-writer","attempt":0,"closeObservedAt":5,
+        "exitCode":0,"signal":null}]}"#;
+    launch().candidate(&candidate(writer, 0)).is(Verdict::Running, "a writer shows it");
+    launch().candidate(&candidate("{}", 1)).is(Verdict::Running, "so does a count");
+    launch().candidate(&candidate("{}", 0)).is(Verdict::StartStuck, "a count of zero does not");
+    let result = payload(true, "complete", "");
+    launch().result(ResultPlace::Public, &result).is(Verdict::Running, "a result shows it");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Ends, their proofs, pauses, and what can be resumed.
 
+use super::super::super::evidence::{Keepers, LaunchFact, ObserverFact};
+use super::super::finding;
 use super::*;
 
 #[test]
@@ -181,4 +183,36 @@ fn a_run_is_resumable_only_when_everything_for_it_is_there_now() {
     let then = proof("observed", &format!(r#"{SEEN},"resumeDisposition":"unavailable""#));
     assert_eq!(answer(ready(&complete).proof(&then)), Some(true), "what was gone may be back");
     assert_eq!(answer(Case::healthy()), None, "no question while it runs");
+}
+
+#[test]
+fn an_observed_proof_says_that_it_covers_process_groups_and_no_more() {
+    let writer = r#",{"processInstanceId":"W","kind":"pi-writer","attempt":0,"closeObservedAt":5,"exitCode":0,
+        "signal":null,"processTree":{"state":"observed","mechanism":"posix-process-group","processGroupId":77,
+        "verifiedAt":6}}]"#;
+    let says = |proof: &str| {
+        let d = Case::of(&ended("complete", "")).proof(proof).diagnose();
+        assert!(d.proof.counts, "{:?}", d.proof);
+        d.evidence.iter().any(|line| line.text.contains("nothing outside of that group"))
+    };
+    let with_group = observed().replace("]}", &format!("{writer}}}"));
+    assert!(says(&with_group), "{with_group}");
+    assert!(!says(&observed()), "there was no group");
+}
+
+#[test]
+fn a_pending_proof_that_nobody_can_make_any_more_is_told() {
+    let told = |state: &str, launcher_gone, instance: &str, observer| {
+        let launch = LaunchFact { instance_id: instance.to_owned(), launcher_gone };
+        let keepers = Keepers { launch: Some(launch), observer };
+        let case = Case::of(&begun("running", "")).proof(&proof(state, ""));
+        let d = case.with(|e| e.keepers = keepers).diagnose();
+        d.findings.iter().any(|found| found.id == finding::END_UNOBSERVABLE.id)
+    };
+    assert!(told("pending", true, "i", ObserverFact::NotRecorded), "its launcher is gone");
+    assert!(told("pending", false, "i", ObserverFact::Gone), "its observer is gone");
+    assert!(!told("pending", true, "i", ObserverFact::MayLive), "its observer may live");
+    assert!(!told("pending", false, "i", ObserverFact::NotRecorded), "its launcher lives");
+    assert!(!told("pending", true, "other", ObserverFact::NotRecorded), "another launch");
+    assert!(!told("unknown", true, "i", ObserverFact::NotRecorded), "nothing is waited for");
 }

@@ -155,6 +155,8 @@ fn the_dialect_is_told_by_the_strongest_evidence_there_is() {
     assert_eq!(of("dm-writer", tree), "d4", "the kind of the writers");
     assert_eq!(of("pi-writer", tree), "p48-p49", "writers with their trees");
     assert_eq!(of("pi-writer", ""), "p43-p44", "writers without");
+    let old = Case::of(&begun("running", r#","lifecycleArtifactVersion":2"#));
+    assert_eq!(dialect(old.candidate(&writer("dm-writer", tree))), "d4", "writers before versions");
 }
 
 #[test]
