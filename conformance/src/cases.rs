@@ -327,5 +327,10 @@ mod tests {
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), checks, "every check has a name of its own");
+        for scenario in &all {
+            let names: std::collections::BTreeSet<_> =
+                scenario.mutants.iter().map(|mutant| &mutant.name).collect();
+            assert_eq!(names.len(), scenario.mutants.len(), "so has every mutant: {}", scenario.id);
+        }
     }
 }
