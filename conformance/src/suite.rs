@@ -302,13 +302,17 @@ impl Scratch {
     pub(crate) fn make(below: &Path, keep: bool) -> Result<Self, Refused> {
         use std::os::unix::fs::DirBuilderExt as _;
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("runstore-conformance-{}-{number}", std::process::id());
-        let path = below.join(name);
-        // A directory that is there may be another user's, so it must be new.
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|e| Refused::Scratch(format!("{}: {e}", path.display())))?;
-        Ok(Self { path, keep })
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!("runstore-conformance-{}-{number}", std::process::id());
+            let path = below.join(name);
+            // A directory that is there may be another user's, or what a suite of this number has left: it must be new.
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { path, keep }),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && number < 1000 => {}
+                Err(e) => return Err(Refused::Scratch(format!("{}: {e}", path.display()))),
+            }
+        }
     }
 }
 
