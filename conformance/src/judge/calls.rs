@@ -79,13 +79,19 @@ fn holds(line: &str, words: &[&str]) -> bool {
 
 /// Of the recorded calls, those that hold all texts of `of` (every one, without it): one of them `has` these texts, none
 /// of them does (`lacks`), `each` does, there are so many (`count`), or the first of them comes before the first that holds `then`.
+/// With `after` only what came after the first call with these texts counts.
 pub(super) fn calls(seen: &Evidence, args: &Value) -> Found {
     if seen.calls.is_empty() {
         return Found::Unsure("no system calls were recorded".into());
     }
     let of = texts(args, "of");
-    let lines: Vec<_> =
-        seen.calls.iter().enumerate().filter(|(_, line)| holds(line, &of)).collect();
+    let after = texts(args, "after");
+    let begin = seen.calls.iter().position(|line| holds(line, &after));
+    let Some(recorded) = begin.and_then(|at| seen.calls.get(at + usize::from(!after.is_empty())..))
+    else {
+        return Found::Unsure(format!("no call holds {}", after.join(" and ")));
+    };
+    let lines: Vec<_> = recorded.iter().enumerate().filter(|(_, line)| holds(line, &of)).collect();
     let list = |key: &str| args.get(key).map(|_| texts(args, key));
     let told = |what: &str| format!("{what} ({} calls hold {})", lines.len(), of.join(" and "));
     let line_that = |bad: &dyn Fn(&str) -> bool| {
@@ -106,7 +112,7 @@ pub(super) fn calls(seen: &Evidence, args: &Value) -> Found {
         return bad;
     }
     if let Some(then) = list("then") {
-        let later = seen.calls.iter().position(|line| holds(line, &then));
+        let later = recorded.iter().position(|line| holds(line, &then));
         match (lines.first(), later) {
             (Some((first, _)), Some(later)) if *first < later => {}
             (Some(_), Some(_)) => {
@@ -137,6 +143,9 @@ mod tests {
             (serde_json::json!({"lacks": "rename"}), false),
             (serde_json::json!({"of": "openat", "then": "rename"}), true),
             (serde_json::json!({"of": "rename", "then": "openat"}), false),
+            (serde_json::json!({"after": "O_EXCL", "of": "openat", "count": 1}), true),
+            (serde_json::json!({"after": "openat(b)", "of": "rename", "lacks": "openat"}), true),
+            (serde_json::json!({"after": "openat(b)", "of": "openat", "then": "rename"}), false),
         ] {
             let found = calls(&seen, &args);
             assert_eq!(matches!(found, Found::Good(_)), good, "{args}: {found:?}");
