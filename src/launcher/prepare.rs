@@ -174,7 +174,7 @@ fn check<H: WriteHost>(
 
 /// A detached run is no workflow, a single run has one step, and only that one can be resumed as a descriptor
 /// says.
-/// Spec: RS-START-93, RS-START-94.
+/// Spec: RS-START-26, RS-START-93, RS-START-94.
 fn is_of_its_mode(request: &Request<'_>, shape: &Shape) -> Result<(), Refusal> {
     let refuse = |what, member: &str, expected| {
         Err(Refusal::Invalid(what, DecodeError::member(member, expected)))
@@ -192,6 +192,9 @@ fn is_of_its_mode(request: &Request<'_>, shape: &Shape) -> Result<(), Refusal> {
         _ => {}
     }
     match request.descriptor {
+        Some(descriptor) if descriptor.run_id != request.run_id.as_str() => {
+            refuse("recovery descriptor", "sourceRunId", "the run that it lies in")
+        }
         Some(_) if request.mode != RunMode::Single => {
             refuse("recovery descriptor", "agent", "absent: only a single run can be resumed so")
         }

@@ -103,6 +103,7 @@ pub trait Spawned {
 pub struct Children<H> {
     host: Arc<H>,
     program: OsString,
+    words: Vec<OsString>,
     args: Vec<OsString>,
 }
 
@@ -115,7 +116,14 @@ impl<H> fmt::Debug for Children<H> {
 impl<H: ProcessHost> Children<H> {
     /// Starts this program, with these arguments after the configuration.
     pub fn new(host: Arc<H>, program: OsString, args: Vec<OsString>) -> Self {
-        Self { host, program, args }
+        Self { host, program, words: Vec::new(), args }
+    }
+
+    /// The same with these arguments before the configuration.
+    #[must_use]
+    pub fn words(mut self, words: Vec<OsString>) -> Self {
+        self.words = words;
+        self
     }
 }
 
@@ -127,8 +135,8 @@ impl<H: ProcessHost + 'static> Spawn for Children<H> {
             journal::open(&**host, &run_dir, plan.stdout_log)?,
             journal::open(&**host, &run_dir, plan.stderr_log)?,
         );
-        let mut args = vec![plan.config_path.clone().into_os_string()];
-        args.extend_from_slice(&self.args);
+        let config = plan.config_path.clone().into_os_string();
+        let args = [self.words.as_slice(), &[config], &self.args].concat();
         let set = plan.set_env.iter().map(|(key, value)| (key.clone(), Some(value.clone())));
         let removed = plan.remove_env.iter().map(|key| (key.clone(), None));
         let child = host.spawn(&Command {

@@ -462,6 +462,7 @@ fn every_graph_of_steps_is_carried_and_one_of_another_mode_is_refused_by_name() 
     let world = World::new();
     let before = world.host.tree();
     let another = DescriptorText { agent: "b", ..DESCRIPTOR };
+    let elsewhere = DescriptorText { run_id: "run-2", ..DESCRIPTOR };
     let two = format!("[{step},{step}]");
     let torn = dynamic.replace("collect", "collects");
     let torn = format!("[{step},{torn}]");
@@ -472,6 +473,7 @@ fn every_graph_of_steps_is_carried_and_one_of_another_mode_is_refused_by_name() 
         ("steps", Request { steps: &format!("[{dynamic}]"), ..request() }),
         ("steps[1].collect", Request { steps: &torn, mode: RunMode::Chain, ..request() }),
         ("agent", Request { descriptor: Some(&another), ..request() }),
+        ("sourceRunId", Request { descriptor: Some(&elsewhere), ..request() }),
         (
             "agent",
             Request {

@@ -302,14 +302,18 @@ fn plan(real: &Real, script: &str) -> SpawnPlan {
 fn a_child_gets_what_the_plan_says_and_ends_when_it_is_told_to() {
     for (how, signal) in [(Terminate::Ask, "SIGTERM"), (Terminate::Force, "SIGKILL")] {
         let real = Real::new();
-        let script = "pwd\necho \"$SET ${CARGO_MANIFEST_DIR-gone} $1\" >&2\nwhile :; do :; done\n";
+        let script = concat!(
+            "pwd\ncase $- in *f*) set -- \"$1 -f\";; esac\n",
+            "echo \"$SET ${CARGO_MANIFEST_DIR-gone} $1\" >&2\nwhile :; do :; done\n"
+        );
         let args = vec!["after".into()];
-        let mut children = Children::new(Arc::new(RealHost::new()), "/bin/sh".into(), args);
+        let children = Children::new(Arc::new(RealHost::new()), "/bin/sh".into(), args);
+        let mut children = children.words(vec!["-f".into()]);
         let child = children.spawn(&plan(&real, script)).expect("it is made");
         let mut child = Process(Rc::new(RefCell::new(child)));
         let log = |name: &str| fs::read_to_string(real.runs.join(name)).expect("it is there");
         until("it says what it has", || log("err.log").ends_with('\n'));
-        assert_eq!(log("err.log"), "set gone after\n");
+        assert_eq!(log("err.log"), "set gone after -f\n");
         assert_eq!(log("out.log"), format!("{}\n", real.root.display()));
         assert_eq!(child.look(), Life::Running, "nobody told it to end");
         child.terminate(how).expect("it is ours");
