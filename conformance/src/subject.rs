@@ -325,9 +325,9 @@ impl Subject {
         let (near, far) = terminal.map_or((None, None), |(near, far)| (Some(near), Some(far)));
         let mut child = Command::new(program)
             .args(args)
-            .envs(env.iter().map(|(key, value)| (key, value)))
             .env_remove("PI_SUBAGENT_PARENT_SESSION")
             .env_remove("DM_SUBAGENT_PARENT_SESSION")
+            .envs(env.iter().map(|(key, value)| (key, value)))
             .env(TOKEN, token)
             .stdin(stdin)
             .stdout(far.map_or_else(Stdio::piped, Stdio::from))

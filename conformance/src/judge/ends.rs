@@ -131,10 +131,14 @@ pub(super) fn mode_of(seen: &Evidence, args: &Value) -> Found {
         Ok(tree) => tree,
     };
     let exact = text(args, "exact").and_then(|mode| u32::from_str_radix(mode, 8).ok());
-    for path in texts(args, "path") {
-        let Some(entry) = tree.get(path) else { return Found::Bad(format!("{path} is not there")) };
-        let good = exact.map_or(entry.mode & 0o077 == 0, |exact| entry.mode == exact);
-        if !good {
+    for pattern in texts(args, "path") {
+        let fits = tree.iter().filter(|(path, _)| raw::matches(pattern, path)).collect::<Vec<_>>();
+        if fits.is_empty() {
+            return Found::Bad(format!("{pattern} is not there"));
+        }
+        let good =
+            |entry: &Entry| exact.map_or(entry.mode & 0o077 == 0, |exact| entry.mode == exact);
+        if let Some((path, entry)) = fits.into_iter().find(|(_, entry)| !good(entry)) {
             return Found::Bad(format!("{path} has mode {:04o}", entry.mode));
         }
     }
