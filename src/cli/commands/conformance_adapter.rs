@@ -19,8 +19,8 @@ use runstore::protocol::ids::RunId;
 use runstore::protocol::nested::Route;
 use runstore::protocol::written_launch::{DescriptorText, RevivalText};
 use runstore::protocol::written_nested::NestedSelf;
-use runstore::protocol::{Document, Open, RunMode, RunState, layout};
-use runstore::store::host::Host;
+use runstore::protocol::{Document, Open, RunMode, RunState, layout, limits};
+use runstore::store::host::{Host, Part};
 use runstore::store::process::{Children, Exit, Spawn};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::slot::Source;
@@ -78,7 +78,7 @@ impl<'a> Wish<'a> {
         let given = self.given(&laid);
         let more: Vec<_> = given.more.iter().map(|(key, text)| (*key, text.as_str())).collect();
         let descriptor = self.descriptor(&id, &given);
-        let source = self.source();
+        let source = self.source(&host);
         let mut request = Request {
             more: &more,
             descriptor: descriptor.as_ref(),
@@ -239,10 +239,12 @@ impl<'a> Wish<'a> {
     }
 
     /// The run whose slot is taken over, and what its status says.
-    fn source(self) -> Option<Resumed> {
+    fn source(self, host: &RealHost) -> Option<Resumed> {
         let run_id = self.args["revival"]["sourceRunId"].as_str()?;
-        let path = self.root.join(layout::RUNS_DIR).join(run_id).join(layout::STATUS);
-        let status = std::fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let dir = host.open_dir(&self.root.join(layout::RUNS_DIR).join(run_id)).ok();
+        let part = Part::All(limits::STATUS_MAX_BYTES);
+        let read = dir.and_then(|dir| host.read_at(&dir, layout::STATUS.as_ref(), part).ok());
+        let status = read.and_then(|read| serde_json::from_slice(&read.bytes).ok());
         Some(Resumed { run_id: run_id.to_owned(), status })
     }
 
