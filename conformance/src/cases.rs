@@ -91,7 +91,7 @@ pub struct Scenario {
     pub mutants: Vec<Mutant>,
 }
 
-/// System calls of a subject that are recorded, and what of them the system is made to refuse.
+/// System calls of a subject that are recorded, and what of them the system is made to refuse or to answer late.
 #[derive(Clone, Debug)]
 pub struct Calls {
     record: String,
@@ -153,7 +153,8 @@ impl Scenario {
 }
 
 /// The words that a script may say.
-const STEPS: [&str; 19] = [
+const STEPS: [&str; 20] = [
+    "age",
     "call",
     "process",
     "end-process",

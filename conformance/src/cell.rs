@@ -43,6 +43,19 @@ fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+fn aged(path: &Path, at: std::time::SystemTime) -> io::Result<()> {
+    let kind = fs::symlink_metadata(path)?.file_type();
+    if kind.is_dir() {
+        for entry in fs::read_dir(path)? {
+            aged(&entry?.path(), at)?;
+        }
+    }
+    if kind.is_dir() || kind.is_file() {
+        fs::File::open(path)?.set_times(fs::FileTimes::new().set_accessed(at).set_modified(at))?;
+    }
+    Ok(())
+}
+
 /// A text of the form of a UUID from a seed and a word.
 fn uuid(seed: &str, word: &str) -> String {
     let hex = raw::sha256(format!("{seed}:{word}").as_bytes());
@@ -146,6 +159,17 @@ impl Cell {
             "file" => self.put(path, &bytes_of(what)),
             other => Err(io::Error::other(format!("nothing of the kind `{other}` can be planted"))),
         }
+    }
+
+    /// Sets the times of what stands at a path, and of everything below it, to so many milliseconds ago.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn age(&self, name: &str, ms: u64) -> io::Result<()> {
+        let now_ms = u64::try_from(raw::now_ms()).unwrap_or_default();
+        let at =
+            std::time::UNIX_EPOCH + std::time::Duration::from_millis(now_ms.saturating_sub(ms));
+        aged(&self.path(name), at)
     }
 
     fn lay_down(&mut self, scenario: &Scenario, more: Option<&Value>) -> io::Result<()> {
@@ -492,5 +516,19 @@ mod tests {
         assert_eq!(said.stdout.trim(), subject.pid().to_string(), "{}", said.stderr);
         drop(end);
         fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn what_is_aged_was_changed_before() {
+        let dir = std::env::temp_dir().join(format!("runstore-aged-{}", std::process::id()));
+        make_dir(&dir.join("below")).expect("ours");
+        fs::write(dir.join("below/file"), "x").expect("ours");
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        aged(&dir, at).expect("ours");
+        for name in ["", "below", "below/file"] {
+            let told = fs::metadata(dir.join(name)).and_then(|meta| meta.modified());
+            assert_eq!(told.expect("there"), at, "{name}");
+        }
+        fs::remove_dir_all(&dir).expect("ours");
     }
 }

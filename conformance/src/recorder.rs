@@ -159,7 +159,7 @@ impl Watched {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_status = name == "status.json";
         let is_read = matches!(op, Op::Renamed | Op::Modified | Op::Found | Op::Created)
-            && (path.ends_with(".json") || path.ends_with(".md"))
+            && [".json", ".md", ".claim"].iter().any(|end| path.ends_with(end))
             && !is_dir;
         let token = is_status.then_some(self.token.as_str());
         let version = is_read.then(|| read(&self.full(&path), token)).flatten();

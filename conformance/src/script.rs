@@ -128,6 +128,10 @@ impl Player<'_> {
                 let done = self.cell.plant(&step);
                 self.made(done, &path);
             }
+            "age" => {
+                let done = self.cell.age(&path, ms.unwrap_or_default());
+                self.made(done, &path);
+            }
             "remove" => {
                 // The subject may have done so itself.
                 let _ = fs::remove_file(self.cell.path(&path));
@@ -135,15 +139,14 @@ impl Player<'_> {
             "await" => {
                 let what = step.get("where").cloned().unwrap_or(Value::Null);
                 let patient = step.get("patient").and_then(Value::as_bool).unwrap_or_default();
-                return self.wait(ms, &path, patient, |cell| holds(&cell.path(&path), &what));
+                let waited = self.wait(ms, &path, patient, |cell| holds(&cell.path(&path), &what));
+                return if may_fail(&step) { Ok(()) } else { waited };
             }
             "await-gone" => {
                 let gone = |cell: &Cell| fs::symlink_metadata(cell.path(&path)).is_err();
                 let patient = step.get("patient").and_then(Value::as_bool).unwrap_or_default();
                 let waited = self.wait(ms, &format!("{path} to go"), patient, gone);
-                // A script that only wants the subject to be there goes on without.
-                let may_stay = step.get("maybe").and_then(Value::as_bool).unwrap_or_default();
-                return if may_stay { Ok(()) } else { waited };
+                return if may_fail(&step) { Ok(()) } else { waited };
             }
             "await-said" => {
                 let waited = self.await_said(text("text").unwrap_or_default(), ms);
@@ -185,12 +188,14 @@ impl Player<'_> {
                 self.cell.names.insert(name, value);
             }
             "signal" => {
+                let signal = match text("name") {
+                    Some("TERM") => rustix::process::Signal::TERM,
+                    Some("USR2") => rustix::process::Signal::USR2,
+                    _ => rustix::process::Signal::KILL,
+                };
                 if let Some((_, child)) = &mut self.child {
-                    child.signal(match text("name") {
-                        Some("TERM") => rustix::process::Signal::TERM,
-                        Some("USR2") => rustix::process::Signal::USR2,
-                        _ => rustix::process::Signal::KILL,
-                    });
+                    // What makes a mistake passes no signal on, and hears none.
+                    child.signal(signal, self.subject.mistake.is_some());
                 }
             }
             other => self.seen.broken = Some(format!("nobody knows how to `{other}`")),
@@ -341,8 +346,15 @@ impl Player<'_> {
             return Ok(());
         }
         let ended = self.end_of_child(ms);
-        if let (Some(name), Some((_, child))) = (name, &mut self.child) {
-            self.seen.said_as.insert(name, child.said());
+        let is_wanted = name.is_some() || text("save").is_some();
+        let said = self.child.as_mut().filter(|_| is_wanted).map(|(_, child)| child.said());
+        if let (Some(path), Some(said)) = (text("save"), &said) {
+            self.seen.said.insert(path.to_owned());
+            let done = self.cell.put(path, said.stdout.as_bytes());
+            self.made(done, path);
+        }
+        if let (Some(name), Some(said)) = (name, said) {
+            self.seen.said_as.insert(name, said);
         }
         ended
     }
@@ -466,6 +478,11 @@ fn is_of_suite(event: &Event, seen: &Evidence) -> bool {
         return seen.said.iter().any(|path| path.starts_with(&below));
     }
     event.op == Op::Mark || (event.op == Op::Renamed && event.from.is_none() && said)
+}
+
+/// Whether a script goes on where this step waits in vain.
+fn may_fail(step: &Value) -> bool {
+    step.get("maybe").and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// Whether a file is there and holds members of these values.

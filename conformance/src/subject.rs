@@ -161,7 +161,8 @@ impl Adapter {
             None => (words, Vec::new()),
             Some(mistake) => {
                 let how = numbers(&fill_value(names, &mistake.how)).to_string();
-                let words = [mistake.program.as_slice(), words.as_slice()].concat();
+                let deaf = ["sh", "-c", "trap '' TERM USR2; exec \"$@\"", "sh"].map(str::to_owned);
+                let words = [deaf.as_slice(), &mistake.program, &words].concat();
                 (words, vec![(crate::zoo::MISTAKE.to_owned(), how)])
             }
         }
@@ -377,12 +378,17 @@ impl Subject {
         }
     }
 
-    /// Sends a signal to the process that was started. It was not waited for, so its number is its own.
-    pub(crate) fn signal(&mut self, signal: Signal) {
+    /// Sends a signal to the process that was started, or to all of its group. It was not waited for, so its number
+    /// is its own.
+    pub(crate) fn signal(&mut self, signal: Signal, to_group: bool) {
         let pid = Pid::from_raw(self.child.id().cast_signed());
-        if let (None, Some(pid)) = (self.ended(), pid) {
-            let _ = rustix::process::kill_process(pid, signal);
-        }
+        let sent = match (self.ended(), pid) {
+            (None, Some(pid)) if to_group => rustix::process::kill_process_group(pid, signal),
+            (None, Some(pid)) => rustix::process::kill_process(pid, signal),
+            _ => Ok(()),
+        };
+        // It may have ended by now.
+        let _ = sent;
     }
 
     /// Ends it, because its time is over or it does what no subject may.

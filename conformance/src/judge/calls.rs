@@ -11,7 +11,18 @@ use crate::raw;
 
 /// The paths of a rename: from the top of the store, old and new.
 fn renamed(line: &str, root: &str) -> Option<(String, String)> {
-    let (_, call) = line.split_once("rename")?;
+    let paths = paths_of(line.split_once("rename")?.1, root, 2)?;
+    Some((paths.first()?.clone(), paths.get(1)?.clone()))
+}
+
+/// What a line removes, from the top of the store.
+fn removed(line: &str, root: &str) -> Option<String> {
+    let call = line.split_once("unlink").or_else(|| line.split_once("rmdir"))?.1;
+    paths_of(call, root, 1)?.pop()
+}
+
+/// The first paths of a call, from the top of the store; `None` if one is not in it.
+fn paths_of(call: &str, root: &str, count: usize) -> Option<Vec<String>> {
     let mut paths = Vec::new();
     let mut rest = call;
     let mut dir = String::new();
@@ -26,12 +37,12 @@ fn renamed(line: &str, root: &str) -> Option<(String, String)> {
         } else {
             paths.push(format!("{dir}/{inner}"));
         }
-        if paths.len() == 2 {
+        if paths.len() == count {
             break;
         }
     }
     let below = |path: &String| path.strip_prefix(root)?.strip_prefix('/').map(str::to_owned);
-    Some((below(paths.first()?)?, below(paths.get(1)?)?))
+    paths.iter().map(below).collect()
 }
 
 /// Whether a line flushes a path.
@@ -41,11 +52,14 @@ fn flushes(line: &str, path: &str) -> bool {
 }
 
 /// Every rename onto `path` came after a flush of the temp file (`part` `file`), or was followed by one of its directory
-/// (`part` `directory`; of the last rename onto each name).
+/// (`part` `directory`; of the last rename onto each name), and before something that fits `until` was removed.
 pub(super) fn flushed(seen: &Evidence, args: &Value) -> Found {
     let Some(root) = seen.names.get("root") else { return not_reached(seen, "start") };
     let patterns = texts(args, "path");
-    let part = text(args, "part").unwrap_or("file");
+    let (part, until) = (text(args, "part").unwrap_or("file"), texts(args, "until"));
+    let ends = |line: &String| {
+        removed(line, root).is_some_and(|path| until.iter().any(|p| raw::matches(p, &path)))
+    };
     let mut last = std::collections::BTreeMap::new();
     let mut count = 0;
     for (at, line) in seen.calls.iter().enumerate() {
@@ -62,8 +76,12 @@ pub(super) fn flushed(seen: &Evidence, args: &Value) -> Found {
     }
     for (new, at) in last.iter().filter(|_| part == "directory") {
         let dir = new.rsplit_once('/').map_or(root.clone(), |(dir, _)| format!("{root}/{dir}"));
-        if !seen.calls[*at..].iter().any(|line| flushes(line, &dir)) {
-            return Found::Bad(format!("the directory of {new} was not flushed after the rename"));
+        let mut later = seen.calls[*at..].iter().take_while(|line| !ends(line));
+        if !later.any(|line| flushes(line, &dir)) {
+            let limit = if until.is_empty() { "" } else { ", or not before the removal" };
+            return Found::Bad(format!(
+                "the directory of {new} was not flushed after the rename{limit}"
+            ));
         }
     }
     match count {
@@ -163,6 +181,9 @@ mod tests {
             assert_eq!(renamed(line, "/r"), expected, "{line}");
         }
         assert_eq!(renamed("12 fsync(3</r/a>) = 0", "/r"), None);
+        for line in ["12 unlinkat(5</r/a>, \"t\", 0) = 0", "12 unlink(\"/r/a/t\") = 0"] {
+            assert_eq!(removed(line, "/r"), Some("a/t".to_owned()), "{line}");
+        }
         assert!(
             flushes("12 fsync(3</r/a>) = 0", "/r/a") && !flushes("12 fsync(3</r/ab>) = 0", "/r/a")
         );

@@ -47,7 +47,10 @@ fn ended(ended: Option<&Ended>) -> String {
 pub fn coverage(scenarios: &[Scenario], role: &str) -> (usize, usize) {
     let binds = |clause: &Clause| {
         clause.is_must()
-            && clause.roles.iter().any(|one| *one == role || (*one == "writer" && role == "runner"))
+            && clause.roles.iter().any(|one| {
+                *one == role
+                    || [("writer", "runner"), ("recoverer", "repairer")].contains(&(*one, role))
+            })
     };
     let must: Vec<_> = clauses::all().iter().filter(|clause| binds(clause)).collect();
     let has = |clause: &&&Clause| {
