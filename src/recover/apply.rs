@@ -10,7 +10,8 @@
 //! 5. for each action: look at its run again, with the process; go on only if the same action follows from
 //!    what is there now, and everything that it relies on is as it was;
 //! 6. look at each file that it changes once more, and write its record, durable;
-//! 7. make its changes in order. If somebody else is met on the way, those that were made are taken back;
+//! 7. make its changes in order; the verdict on a slot is asked once more under its claim, because a run that is taken
+//!    up again changes its records before the slot. If somebody else is met on the way, what was made is taken back;
 //! 8. mark the record as done.
 //!
 //! The look of step 5 comes under the lock, so that two recoverers never act on one run; the lock of the
@@ -19,7 +20,7 @@
 //!
 //! A crash leaves a record that says `begun`. A full disk stops the apply before its next action; room is
 //! made, and it is called again. Whatever else the system refuses concerns one action: what was made of it is taken
-//! back, or stays begun where that is refused as well, and the others go on. Spec: RS-REC-20 to RS-REC-27, RS-REC-32.
+//! back, or stays begun where that is refused as well, and the others go on. Spec: RS-REC-20 to RS-REC-27, RS-REC-32, RS-SLOT-18.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -31,12 +32,13 @@ use std::path::{Path, PathBuf};
 use crate::protocol::error::with_causes;
 use crate::protocol::evidence::Times;
 use crate::protocol::layout;
+use crate::protocol::slot::SlotOwner;
 use crate::store::atomic::WriteError;
 use crate::store::host::{Host, WriteHost};
 use crate::store::retry::RetryPolicy;
-use crate::store::{Opened, RunsRoot, Store, advisory, directory, journal as log_file};
+use crate::store::{Opened, RunsRoot, Store, advisory, directory, journal as log_file, release};
 
-use super::change::{self, Change, ChangeError, Stand};
+use super::change::{self, Change, ChangeError, MayFree, Stand};
 use super::decide::Policy;
 use super::journal::{self, Logged, State};
 use super::plan::{self, Action, Around, Refusal, Requirement, Scope};
@@ -373,8 +375,12 @@ impl<H: WriteHost> Work<'_, H> {
         // What keeps one record from being written keeps the next one as well.
         let unwritten = |e| Stop::All(format!("{}/{e}", journal::place(id)));
         journal::write(self.host, dir, number, &record).map_err(unwritten)?;
+        let may_free = |owner: &SlotOwner| {
+            let verdict = release::judge(store, owner);
+            verdict.release && (!verdict.by_policy || around.policy.abandoned_slots)
+        };
         for (at, change) in record.changes.iter().enumerate() {
-            if let Err(e) = step(self.host, self.root, change) {
+            if let Err(e) = step(self.host, self.root, change, &may_free) {
                 return Err(self.back_out(dir, number, &record.changes[..=at], e));
             }
         }
@@ -479,9 +485,14 @@ fn name_asides(changes: &mut [Change], apply: &str, number: u32) {
 
 /// Makes one change, if it stands before; one that was made is passed over.
 /// Spec: RS-REC-20.
-fn step<H: WriteHost>(host: &H, root: &H::Dir, change: &Change) -> Result<(), ChangeError> {
+fn step<H: WriteHost>(
+    host: &H,
+    root: &H::Dir,
+    change: &Change,
+    may_free: &MayFree<'_>,
+) -> Result<(), ChangeError> {
     match change::stand(host, root, change)? {
-        Stand::Before => change::make(host, root, change),
+        Stand::Before => change::make(host, root, change, may_free),
         Stand::After => Ok(()),
         Stand::Other(why) => Err(ChangeError::changed(change.path(), why)),
     }
@@ -522,7 +533,10 @@ fn finish_begun<H: WriteHost>(
             };
             let about = Path::new(&record.path);
             let turn = turn(host, store, about).map_err(Stop::Left);
-            let done = turn.and_then(|_turn| Ok(finish_one(host, root, &record.changes)?));
+            // The policy was asked when it was begun.
+            let may_free = |owner: &SlotOwner| release::judge(store, owner).release;
+            let done =
+                turn.and_then(|_turn| Ok(finish_one(host, root, &record.changes, &may_free)?));
             let run = &record.run_id;
             let marked = match done {
                 Ok(State::Done) => {
@@ -575,6 +589,7 @@ fn finish_one<H: WriteHost>(
     host: &H,
     root: &H::Dir,
     changes: &[Change],
+    may_free: &MayFree<'_>,
 ) -> Result<State, ChangeError> {
     change::drop_unfinished(host, root, changes)?;
     let stands = change::stands(host, root, changes)?;
@@ -589,7 +604,7 @@ fn finish_one<H: WriteHost>(
         if change.is_moved_on(&stands[at + 1..]) {
             continue;
         }
-        match step(host, root, change) {
+        match step(host, root, change, may_free) {
             Err(ChangeError::Changed { .. }) => return Ok(State::Superseded),
             other => other?,
         }

@@ -14,7 +14,7 @@
 //! * a name is moved to a free name, the new directory is flushed before the old one: a power cut may leave
 //!   both names, never none;
 //! * a slot and a lease are set aside by the operations of the store, under its rules: a slot into the
-//!   directory of the repair, with all that is in it.
+//!   directory of the repair, with all that is in it, after its verdict was asked once more under its claim.
 //!
 //! Paths come out of records on disk, so each component is checked, and each directory is opened by its name
 //! without following a link. Spec: RS-REC-20 to RS-REC-24.
@@ -416,7 +416,10 @@ fn owned<H: Host>(
     }
 }
 
-/// Makes a change that stands before. See the module's text.
+/// Whether the rules free a slot, asked under its claim.
+pub(super) type MayFree<'a> = dyn Fn(&SlotOwner) -> bool + 'a;
+
+/// Makes a change that stands before; a slot only if `may_free` still says so. See the module's text.
 ///
 /// # Errors
 /// [`ChangeError`].
@@ -425,6 +428,7 @@ pub(super) fn make<H: WriteHost>(
     host: &H,
     root: &H::Dir,
     change: &Change,
+    may_free: &MayFree<'_>,
 ) -> Result<(), ChangeError> {
     let path = change.path();
     let gone = || ChangeError::changed(path, "its directory is gone");
@@ -465,13 +469,15 @@ pub(super) fn make<H: WriteHost>(
         }
         Change::FreeSlot { to, owner, .. } => {
             let owner = slot_owner(path, owner)?;
-            at(host, root, to, |dir, name| slot::set_aside(host, root, &owner, (dir, name)))?
-                .ok_or_else(gone)?
-                .map_err(|e| match e {
-                    // It may have been moved, and not be flushed.
-                    SlotError::Write(e) => ChangeError::write(path, &e),
-                    e => ChangeError::changed(path, with_causes(&e)),
-                })
+            at(host, root, to, |dir, name| {
+                slot::set_aside(host, root, &owner, (dir, name), may_free)
+            })?
+            .ok_or_else(gone)?
+            .map_err(|e| match e {
+                // It may have been moved, and not be flushed.
+                SlotError::Write(e) => ChangeError::write(path, &e),
+                e => ChangeError::changed(path, with_causes(&e)),
+            })
         }
         Change::FreeLease { owner, .. } => {
             let (_, id) = components(path)?;
@@ -550,10 +556,10 @@ pub(super) fn take_back<H: WriteHost>(
         }
         Change::Move { to, .. } => rename(host, root, to, path),
         Change::MakeDir { path } => {
-            make(host, root, &Change::RemoveDir { path: path.clone(), mode: 0 })
+            make(host, root, &Change::RemoveDir { path: path.clone(), mode: 0 }, &|_| false)
         }
         Change::RemoveDir { path, mode } => {
-            make(host, root, &Change::MakeDir { path: path.clone() })?;
+            make(host, root, &Change::MakeDir { path: path.clone() }, &|_| false)?;
             at(host, root, path, |dir, name| host.set_dir_mode(dir, name.as_ref(), mode & 0o777))?
                 .ok_or_else(gone)?
                 .map_err(|e| ChangeError::system(path, &e))

@@ -247,7 +247,8 @@ fn run_of<'s, H: Host>(
     })
 }
 
-fn judge<H: Host>(store: &Store<'_, H>, owner: &SlotOwner) -> SlotVerdict {
+/// The verdict on a slot, with what is known of its run now.
+pub(crate) fn judge<H: Host>(store: &Store<'_, H>, owner: &SlotOwner) -> SlotVerdict {
     run_of(store, owner).map_or(
         SlotVerdict {
             release: false,

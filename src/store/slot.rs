@@ -345,8 +345,9 @@ pub fn release<H: WriteHost>(
     })
 }
 
-/// Moves a slot with all that is in it to a name that is free, in a directory on the same disk. It is free then,
-/// and stays free after a power cut; nothing of it is lost. Spec: RS-REC-22.
+/// Moves a slot with all that is in it to a name that is free, in a directory on the same disk, if `may_free` says so
+/// under its claim. It is free then, and stays free after a power cut; nothing of it is lost.
+/// Spec: RS-REC-22, RS-SLOT-18.
 ///
 /// # Errors
 /// [`SlotError`]; the slot is held then, unless it was a flush that failed.
@@ -355,11 +356,13 @@ pub(crate) fn set_aside<H: WriteHost>(
     temp: &H::Dir,
     owner: &SlotOwner,
     (to, new_name): (&H::Dir, &str),
+    may_free: &dyn Fn(&SlotOwner) -> bool,
 ) -> Result<(), SlotError> {
     let pool = pool_of(host, temp, &owner.owner_session_id)?;
     let name = slot_name(owner.slot);
     claim::under(host, &pool, &name, |slot| {
-        expected(host, slot, owner)?;
+        let (file, _) = expected(host, slot, owner)?;
+        may_free(&file).then_some(()).ok_or(SlotError::Changed("its run goes on"))?;
         let fail = |step, e| SlotError::Write(WriteError::of(host, &pool, step, &name, e));
         let (moved, _) = RetryPolicy::default()
             .run(host, || host.rename_new(&pool, name.as_ref(), to, new_name.as_ref()));

@@ -10,6 +10,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use runstore::protocol::process::{Presence, ProcessSeen};
 use runstore::protocol::segment::sha256_hex;
@@ -461,4 +463,33 @@ fn whoever_ends_the_run_meanwhile_is_not_overruled() {
         }
     }
     assert!(kept > 0 && closed > 0, "{kept} kept, {closed} closed");
+}
+
+/// The proof of a run goes right before each effect: once its action is recorded, only the verdict under the claim can
+/// see that. Covers RS-SLOT-18.
+#[test]
+fn a_slot_is_judged_once_more_under_its_claim() {
+    let pool = format!("/session-active-async-capacity/{}", sha256_hex(SESSION.as_bytes()));
+    let owner = format!("{pool}/slot-0/owner.json");
+    let steps = recorded(slotted, |host| drop(recover(host))).len();
+    let (mut kept, mut freed) = (0, 0);
+    for n in 0..steps {
+        let host = FaultHost::new();
+        slotted(&host);
+        host.begin();
+        let begun = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&begun);
+        host.interrupt_at(n, move |host| {
+            told.store(
+                host.tree().keys().any(|path| path.ends_with(".begun.json")),
+                Ordering::Relaxed,
+            );
+            host.put(&format!("{RUNS}/ended/process-terminal.json"), "{}");
+        });
+        let done = recover(&host).expect("nobody else has the lock");
+        assert_eq!(host.has(&owner), done.done.is_empty(), "before effect {n}: {done:?}");
+        kept += usize::from(host.has(&owner) && begun.load(Ordering::Relaxed));
+        freed += done.done.len();
+    }
+    assert!(kept > 0 && freed > 0, "{kept} kept, {freed} freed");
 }
