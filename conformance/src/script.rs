@@ -19,7 +19,7 @@ use crate::cell::{Cell, bytes_of, numbers};
 use crate::evidence::{Event, Evidence, Op, fill, fill_value};
 use crate::helpers::Helpers;
 use crate::recorder::{Recorder, read};
-use crate::subject::{Adapter, CALL, Subject, pause};
+use crate::subject::{Adapter, CALL, Mistake, Subject, pause};
 
 /// How long a step of a script waits where it does not say so itself.
 const WAIT_MS: u64 = 25_000;
@@ -195,7 +195,8 @@ impl Player<'_> {
                 };
                 if let Some((_, child)) = &mut self.child {
                     // What makes a mistake passes no signal on, and hears none.
-                    child.signal(signal, self.subject.mistake.is_some());
+                    let is_deaf = self.subject.mistake.as_ref().is_some_and(Mistake::is_deaf);
+                    child.signal(signal, is_deaf);
                 }
             }
             other => self.seen.broken = Some(format!("nobody knows how to `{other}`")),

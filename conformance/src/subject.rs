@@ -76,6 +76,13 @@ pub(crate) struct Mistake {
 /// While an operation is called, the name of the call stands under this one.
 pub(crate) const CALL: &str = "call";
 
+impl Mistake {
+    /// Whether signals are for the subject within alone.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.how.get("deaf") == Some(&Value::Bool(true))
+    }
+}
+
 impl From<Template> for Adapter {
     fn from(main: Template) -> Self {
         Self { main, ..Self::default() }
@@ -162,7 +169,8 @@ impl Adapter {
             Some(mistake) => {
                 let how = numbers(&fill_value(names, &mistake.how)).to_string();
                 let deaf = ["sh", "-c", "trap '' TERM USR2; exec \"$@\"", "sh"].map(str::to_owned);
-                let words = [deaf.as_slice(), &mistake.program, &words].concat();
+                let deaf: &[String] = if mistake.is_deaf() { &deaf } else { &[] };
+                let words = [deaf, &mistake.program, &words].concat();
                 (words, vec![(crate::zoo::MISTAKE.to_owned(), how)])
             }
         }
