@@ -323,7 +323,10 @@ mod tests {
             }
         }
         assert_eq!(all.len(), on_disk, "the list names every file");
-        let mut ids: Vec<_> = all.iter().flat_map(|s| &s.checks).map(|c| c.id.clone()).collect();
+        let checks = |s: &Scenario| -> Vec<_> {
+            s.checks.iter().map(|check| (s.role.clone(), check.id.clone())).collect()
+        };
+        let mut ids: Vec<_> = all.iter().flat_map(checks).collect();
         let checks = ids.len();
         ids.sort();
         ids.dedup();

@@ -209,7 +209,11 @@ fn faultless(all: &[Scenario], request: &Request, faults: &[Mistake]) -> Vec<(Wa
     for role in roles {
         // Where only some mistakes are tried, only their scenarios are.
         let tried = |id: &str| of(false).any(|fault| fault.role == role && fault.scenario == id);
-        let plain = all.iter().filter(|s| s.role == role && !s.is_called());
+        // What has mistakes around the reference alone is not asked of the zoo, which does not do all of it.
+        let is_its = |s: &Scenario| {
+            s.mutants.is_empty() || FAULTS.iter().any(|f| f.role == role && f.scenario == s.id)
+        };
+        let plain = all.iter().filter(|s| s.role == role && !s.is_called() && is_its(s));
         let plain = plain.filter(|s| request.faults.is_empty() || tried(&s.id));
         let ids: Vec<_> = plain.map(|scenario| scenario.id.clone()).collect();
         out.push((wanted(role, ids), zoo(request, role, "").into()));
