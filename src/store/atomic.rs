@@ -265,42 +265,97 @@ pub fn replace<H: WriteHost>(
     bytes: &[u8],
     options: &Options,
 ) -> Result<Written, WriteError> {
-    let fail = |step, e| WriteError::of(host, dir, step, name, e);
-    let (mode, is_there) =
-        wanted_mode(host, dir, name, options.target).map_err(|e| fail(Step::Look, e))?;
-    let (temp, file) = create_temp(host, dir, name).map_err(|e| fail(Step::Create, e))?;
-    let filled = fill(host, &file, bytes, mode, options.durability);
-    // Closed before the rename: Windows refuses to rename an open file.
-    drop(file);
-    if let Err((step, e)) = filled {
-        let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
-        return Err(WriteError { cleanup, ..fail(step, e) });
+    let filled = Filled::make(host, dir, name, bytes, options)?;
+    filled.put(host, dir, name, options)
+}
+
+/// Replaces one file if `is_still` says yes right before the rename: after everything that takes time, the flush
+/// above all, so that what it looks at has next to no time to change. `None` if it says no; the old file stays then.
+///
+/// # Errors
+/// As [`replace`].
+pub(super) fn replace_if<H: WriteHost>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    bytes: &[u8],
+    options: &Options,
+    is_still: impl FnOnce() -> bool,
+) -> Result<Option<Written>, WriteError> {
+    let filled = Filled::make(host, dir, name, bytes, options)?;
+    if is_still() {
+        return filled.put(host, dir, name, options).map(Some);
     }
-    let second = if is_there && options.durability == Durability::Durable {
-        second_name::give(host, dir, name)
-    } else {
-        None
-    };
-    let (renamed, attempts) = options.retry.run(host, || {
-        if options.target == Target::New {
-            host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
-        } else {
-            host.rename(dir, temp.as_ref(), dir, name.as_ref())
+    // What cannot be removed is litter with a name of its own, and keeps nobody from starting over.
+    let _ = host.unlink(dir, filled.temp.as_ref());
+    Ok(None)
+}
+
+/// Steps 1 to 5 are done: the new text lies in a temp file.
+struct Filled {
+    temp: String,
+    mode: u32,
+    is_there: bool,
+}
+
+impl Filled {
+    fn make<H: WriteHost>(
+        host: &H,
+        dir: &H::Dir,
+        name: &str,
+        bytes: &[u8],
+        options: &Options,
+    ) -> Result<Self, WriteError> {
+        let fail = |step, e| WriteError::of(host, dir, step, name, e);
+        let (mode, is_there) =
+            wanted_mode(host, dir, name, options.target).map_err(|e| fail(Step::Look, e))?;
+        let (temp, file) = create_temp(host, dir, name).map_err(|e| fail(Step::Create, e))?;
+        let filled = fill(host, &file, bytes, mode, options.durability);
+        // Closed before the rename: Windows refuses to rename an open file.
+        drop(file);
+        if let Err((step, e)) = filled {
+            let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
+            return Err(WriteError { cleanup, ..fail(step, e) });
         }
-    });
-    if let Err(e) = renamed {
-        let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
-        let also = second_name::take_back(host, dir, second.as_deref()).err();
-        let cleanup = cleanup.or(also);
-        return Err(WriteError { attempts, cleanup, ..fail(Step::Rename, e) });
+        Ok(Self { temp, mode, is_there })
     }
-    if options.durability == Durability::Durable {
-        // The second name stays when this fails: the entry on the disk may still be that of the old file.
-        let failed = |e| WriteError { attempts, ..fail(Step::FlushDirectory, e) };
-        host.sync_dir(dir).map_err(failed)?;
+
+    /// Steps 6 and 7.
+    fn put<H: WriteHost>(
+        self,
+        host: &H,
+        dir: &H::Dir,
+        name: &str,
+        options: &Options,
+    ) -> Result<Written, WriteError> {
+        let Self { temp, mode, is_there } = self;
+        let fail = |step, e| WriteError::of(host, dir, step, name, e);
+        let second = if is_there && options.durability == Durability::Durable {
+            second_name::give(host, dir, name)
+        } else {
+            None
+        };
+        let (renamed, attempts) = options.retry.run(host, || {
+            if options.target == Target::New {
+                host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
+            } else {
+                host.rename(dir, temp.as_ref(), dir, name.as_ref())
+            }
+        });
+        if let Err(e) = renamed {
+            let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
+            let also = second_name::take_back(host, dir, second.as_deref()).err();
+            let cleanup = cleanup.or(also);
+            return Err(WriteError { attempts, cleanup, ..fail(Step::Rename, e) });
+        }
+        if options.durability == Durability::Durable {
+            // The second name stays when this fails: the entry on the disk may still be that of the old file.
+            let failed = |e| WriteError { attempts, ..fail(Step::FlushDirectory, e) };
+            host.sync_dir(dir).map_err(failed)?;
+        }
+        let left_over = second_name::take_back(host, dir, second.as_deref()).is_err();
+        Ok(Written { mode, rename: attempts, left_over })
     }
-    let left_over = second_name::take_back(host, dir, second.as_deref()).is_err();
-    Ok(Written { mode, rename: attempts, left_over })
 }
 
 fn not_gone(e: &io::Error) -> bool {

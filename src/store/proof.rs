@@ -309,31 +309,31 @@ fn write_proof<H: WriteHost>(
     evidence: &Gathered,
     text: &str,
 ) -> Result<bool, ProofError> {
-    let options = Options::new(Durability::Durable);
-    let options = match &evidence.existing {
-        None => options.target(Target::New),
-        Some(existing) => {
-            let Some(stat) = existing.stat else { return Ok(false) };
-            match host.stat_at(dir, layout::PROOF.as_ref()) {
-                Ok(now) if now.is_same_as(&stat) => {}
-                Err(e) if may_pass(&e) => {
-                    return Err(ProofError::Evidence(WriteError::of(
-                        host,
-                        dir,
-                        Step::Look,
-                        layout::PROOF,
-                        e,
-                    )));
-                }
-                _ => return Ok(false),
-            }
-            options.target(Target::Known(stat.mode))
-        }
+    let (options, text) = (Options::new(Durability::Durable), text.as_bytes());
+    let Some(existing) = &evidence.existing else {
+        let options = options.target(Target::New);
+        return match atomic::replace(host, dir, layout::PROOF, text, &options) {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_taken() => Ok(false),
+            Err(e) => Err(ProofError::Write(e)),
+        };
     };
-    match atomic::replace(host, dir, layout::PROOF, text.as_bytes(), &options) {
-        Ok(_) => Ok(true),
-        Err(e) if e.is_taken() => Ok(false),
-        Err(e) => Err(ProofError::Write(e)),
+    let Some(stat) = existing.stat else { return Ok(false) };
+    let options = options.target(Target::Known(stat.mode));
+    let mut blind = None;
+    // After the flush of the new one: another observer has all that time to publish its own.
+    let is_still = || match host.stat_at(dir, layout::PROOF.as_ref()) {
+        Ok(now) => now.is_same_as(&stat),
+        Err(e) if may_pass(&e) => {
+            blind = Some(WriteError::of(host, dir, Step::Look, layout::PROOF, e));
+            false
+        }
+        Err(_) => false,
+    };
+    let written = atomic::replace_if(host, dir, layout::PROOF, text, &options, is_still);
+    match (written.map_err(ProofError::Write)?, blind) {
+        (_, Some(e)) => Err(ProofError::Evidence(e)),
+        (written, None) => Ok(written.is_some()),
     }
 }
 

@@ -5,12 +5,14 @@
 //! 2. refuse what cannot be kept: not an object, duplicate or undecodable keys;
 //! 3. ask the caller for its patch, with the decoded document at hand;
 //! 4. make the new text: the patched members, every other byte as it was;
-//! 5. look at the file again: if inode, size or time differ from what was read, start over; where
-//!    files have no inode, read it again and compare the bytes;
-//! 6. replace it (see [`atomic`]).
+//! 5. put the new text into a temp file, and flush it (see [`atomic`]);
+//! 6. look at the file again: if inode, size or time differ from what was read, start over; where
+//!    files have no inode, read it again and compare the bytes. After the flush, which takes longer than all the
+//!    rest: a look before it would miss whoever writes meanwhile;
+//! 7. rename the temp file onto it.
 //!
 //! No lock of the protocol protects a status (facts Z-20), so a foreign writer can still come between
-//! step 5 and the rename. The window is two system calls wide instead of a whole read-modify-write, and what
+//! step 6 and the rename. The window is two system calls wide instead of a whole read-modify-write, and what
 //! is lost in it is the foreign writer's update of the same instant, never a torn file. [`patch_locked`]
 //! closes the window among our own processes.
 //!
@@ -158,18 +160,18 @@ pub(super) fn patch_at<H: WriteHost>(
         if text.as_bytes() == bytes {
             return Ok(Patched::Kept);
         }
-        if !is_unchanged(host, dir, name, &bytes, &stat) {
-            continue;
-        }
         let mut options = options.target(Target::Known(stat.mode));
         if let Some(ByMember { key, level }) = level {
             let new = members.iter().find(|(patched, _)| *patched == key);
             let new = new.map(|(_, text)| Raw::parse(text)).transpose().map_err(damaged)?;
             options.durability = level(new.or_else(|| doc.get(key)));
         }
-        let written = atomic::replace(host, dir, name, text.as_bytes(), &options)
+        let is_still = || is_unchanged(host, dir, name, &bytes, &stat);
+        let written = atomic::replace_if(host, dir, name, text.as_bytes(), &options, is_still)
             .map_err(PatchError::Write)?;
-        return Ok(Patched::Written { written, text, attempts: attempt });
+        if let Some(written) = written {
+            return Ok(Patched::Written { written, text, attempts: attempt });
+        }
     }
     Err(PatchError::Contended(name.to_owned(), MAX_ATTEMPTS))
 }
