@@ -117,7 +117,10 @@ impl Player<'_> {
                 // No process has this number, so nobody is taken for the runner.
                 self.launched(2_147_480_000);
             }
-            "observe" => return self.observe(text("runner").unwrap_or_default(), ms),
+            "observe" => {
+                let waits = step.get("wait") != Some(&Value::Bool(false));
+                return self.observe(text("runner").unwrap_or_default(), waits, ms);
+            }
             "say" => {
                 self.seen.said.insert(path.clone());
                 let done = self.cell.put(&path, &bytes_of(&step));
@@ -272,8 +275,8 @@ impl Player<'_> {
         self.made(done, &run);
     }
 
-    /// Lets an observer start a runner, and waits until it has settled the end.
-    fn observe(&mut self, runner: &str, ms: Option<u64>) -> Result<(), String> {
+    /// Lets an observer start a runner, and waits until it has settled the end, if it is to.
+    fn observe(&mut self, runner: &str, waits: bool, ms: Option<u64>) -> Result<(), String> {
         let command = self.subject.main.for_runner(&self.cell.names, &["sh", "-c", runner]);
         let (command, made) = self.subject.called(command, "observe", &self.cell.names);
         // An observer may need a session of its own, which no leader of a group can make.
@@ -282,7 +285,8 @@ impl Player<'_> {
         let root = self.cell.root.to_string_lossy().into_owned();
         let env = [("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
         self.recorder.mark("start");
-        self.run_to_its_end(&command, &[env.as_slice(), made.as_slice()].concat(), ms)
+        let env = [env.as_slice(), made.as_slice()].concat();
+        if waits { self.run_to_its_end(&command, &env, ms) } else { self.begin(&command, &env) }
     }
 
     /// Asks a reader about the store; its answer is what it says until it has ended.
@@ -371,20 +375,22 @@ impl Player<'_> {
         self.made(done, &path);
     }
 
+    fn begin(&mut self, command: &[String], env: &[(String, String)]) -> Result<(), String> {
+        match Subject::start(command, &self.token, env, None) {
+            Ok(child) => self.child = Some((None, child)),
+            Err(e) => self.seen.broken = Some(e),
+        }
+        Ok(())
+    }
+
     fn run_to_its_end(
         &mut self,
         command: &[String],
         env: &[(String, String)],
         ms: Option<u64>,
     ) -> Result<(), String> {
-        match Subject::start(command, &self.token, env, None) {
-            Ok(child) => self.child = Some((None, child)),
-            Err(e) => {
-                self.seen.broken = Some(e);
-                return Ok(());
-            }
-        }
-        self.end_of_child(ms)
+        self.begin(command, env)?;
+        if self.seen.broken.is_some() { Ok(()) } else { self.end_of_child(ms) }
     }
 
     fn end_of_child(&mut self, ms: Option<u64>) -> Result<(), String> {

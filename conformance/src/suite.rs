@@ -362,7 +362,7 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
         } else {
             "the subject wrote no proof: look at the command first, then at the implementation"
         };
-        return Ok((told.into(), Vec::new()));
+        return Ok((told.into(), strace_skill()));
     }
     let mut skills = strace_skill();
     if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {

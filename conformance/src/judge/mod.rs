@@ -46,6 +46,7 @@ pub(crate) fn judge_of(name: &str) -> Option<Judge> {
         "gone" => ends::gone,
         "index" => records::index,
         "json" => records::json,
+        "kept" => trace::kept,
         "lines" => records::lines,
         "mode-of" => ends::mode_of,
         "modes" => ends::modes,

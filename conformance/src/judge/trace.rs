@@ -105,7 +105,7 @@ pub(super) fn order(seen: &Evidence, args: &Value) -> Found {
     ))
 }
 
-/// Nothing that the check describes happened between two marks. `but` excuses paths.
+/// Nothing that the check describes happened between two marks, or no more often than `most`. `but` excuses paths.
 pub(super) fn never(seen: &Evidence, args: &Value) -> Found {
     if !seen.is_ordered {
         return Found::Unsure(NO_ORDER.into());
@@ -122,7 +122,8 @@ pub(super) fn never(seen: &Evidence, args: &Value) -> Found {
     let but = texts(args, "but");
     let excused = |event: &Event| but.iter().any(|pattern| raw::matches(pattern, &event.path));
     let any = args.get("removed").is_none() && args.get("any") == Some(&Value::Bool(true));
-    let hit = part.iter().find(|event| {
+    let most = args.get("most").and_then(Value::as_u64).unwrap_or_default();
+    let mut hits = part.iter().filter(|event| {
         let described = if any {
             let paths = texts(args, "path");
             event.op != Op::Mark
@@ -133,7 +134,7 @@ pub(super) fn never(seen: &Evidence, args: &Value) -> Found {
         };
         described && event.op != Op::Found && !excused(event)
     });
-    match hit {
+    match hits.nth(usize::try_from(most).unwrap_or(usize::MAX)) {
         Some(event) => {
             Found::Bad(format!("{} was {} at {} ms", event.path, event.op.word(), event.at_ms))
         }
@@ -141,6 +142,30 @@ pub(super) fn never(seen: &Evidence, args: &Value) -> Found {
             Some(mark) => not_reached(seen, mark),
             None => Found::Good("nothing of the kind happened".into()),
         },
+    }
+}
+
+/// What the texts of `path` had at the pointer `at` at any time, every later one has there: no member of the first is gone.
+pub(super) fn kept(seen: &Evidence, args: &Value) -> Found {
+    if !seen.is_ordered {
+        return Found::Unsure(NO_ORDER.into());
+    }
+    let (path, at) = (text(args, "path").unwrap_or_default(), text(args, "at").unwrap_or_default());
+    let mut known = BTreeSet::new();
+    for (index, version) in seen.versions(path) {
+        let doc = version.json();
+        let Some(members) = doc.as_ref().and_then(|doc| doc.pointer(at)?.as_object()) else {
+            continue;
+        };
+        if let Some(gone) = known.iter().find(|key: &&String| !members.contains_key(*key)) {
+            let at_ms = seen.trace[index].at_ms;
+            return Found::Bad(format!("at {at_ms} ms {path} did not have {at}/{gone} any more"));
+        }
+        known.extend(members.keys().cloned());
+    }
+    match known.len() {
+        0 => Found::Unsure(format!("{path} never had anything at {at}")),
+        n => Found::Good(format!("{n} members were kept")),
     }
 }
 

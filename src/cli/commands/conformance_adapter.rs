@@ -41,7 +41,12 @@ pub(crate) fn run(output: &mut Output) -> Result<Code, Failure> {
     read.map_err(|e| wrong(e.to_string()))?;
     let request: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
     let root = request["root"].as_str().unwrap_or_default();
-    let answer = Wish { root: Path::new(root), args: &request["args"] }.launch().map_err(wrong)?;
+    let (root, op) = (Path::new(root), request["op"].as_str().unwrap_or_default());
+    if let Some(answer) = super::conformance_write::answer(op, root, &request["args"]) {
+        super::write_json(output, &answer.map_err(wrong)?)?;
+        return Ok(Code::FINE);
+    }
+    let answer = Wish { root, args: &request["args"] }.launch().map_err(wrong)?;
     super::write_json(output, &answer)?;
     Ok(if answer["outcome"] == "started" { Code::FINE } else { Code::START_FAILED })
 }

@@ -11,6 +11,8 @@ pub(crate) mod conformance;
 pub(crate) mod conformance_adapter;
 #[cfg(unix)]
 pub(crate) mod conformance_fold;
+#[cfg(unix)]
+mod conformance_write;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;
