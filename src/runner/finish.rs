@@ -24,6 +24,7 @@ use crate::protocol::error::with_causes;
 use crate::protocol::nested_summary::ChildEvent;
 use crate::protocol::written_nested::SummaryText;
 use crate::protocol::written_run::RunResult;
+use crate::protocol::written_status::StatusPatch;
 use crate::protocol::{RunState, Word as _, limits, written};
 use crate::store::host::WriteHost;
 use crate::store::inbox::{self, Request};
@@ -185,16 +186,34 @@ fn is_full(e: &PatchError) -> bool {
 /// Tries again while there is no room, after the reserve was given back.
 fn insist<H: WriteHost, T, E>(
     job: &Job<'_, H>,
+    act: impl FnMut() -> Result<T, E>,
+    is_full: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    // The first time there may be room at once.
+    let room = || matches!(reserve::release(job.host, job.place.run_dir), Ok(true));
+    again(job, act, is_full, room)
+}
+
+/// Changes the status, and tries again while there is no room. The reserve is for what comes at the end.
+pub(super) fn update_patiently<H: WriteHost>(
+    job: &Job<'_, H>,
+    patch: &StatusPatch,
+) -> Result<(), PatchError> {
+    again(job, || update(job, patch).map(drop), is_full, || false)
+}
+
+fn again<H: WriteHost, T, E>(
+    job: &Job<'_, H>,
     mut act: impl FnMut() -> Result<T, E>,
     is_full: impl Fn(&E) -> bool,
+    make_room: impl Fn() -> bool,
 ) -> Result<T, E> {
     let mut attempt = 0;
     loop {
         match act() {
             Err(e) if is_full(&e) && attempt < limits::PROOF_ATTEMPTS => {
                 attempt += 1;
-                // The first time there may be room at once.
-                if !matches!(reserve::release(job.host, job.place.run_dir), Ok(true)) {
+                if !make_room() {
                     job.host.wait_ms(limits::PROOF_RETRY_MS);
                 }
             }

@@ -69,6 +69,8 @@ impl<H: WriteHost> fmt::Debug for Job<'_, H> {
 pub enum RunnerError {
     /// The run has no step.
     Nothing,
+    /// The first status could not be written. Nothing was begun.
+    Begin(PatchError),
     /// The account of somebody else stands in the status for good.
     Displaced(PatchError),
     /// The end could not be recorded.
@@ -88,6 +90,7 @@ impl fmt::Display for RunnerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("there is nothing to be run"),
+            Self::Begin(_) => f.write_str("the begin of the run could not be recorded"),
             Self::Displaced(_) => f.write_str("somebody else has told the end of this run"),
             Self::Status(_) => f.write_str("the end of the run could not be recorded"),
             Self::Lost(_) => f.write_str("a step cannot be waited for any more"),
@@ -100,7 +103,7 @@ impl std::error::Error for RunnerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Nothing | Self::Misplaced { .. } => None,
-            Self::Displaced(e) | Self::Status(e) => Some(e),
+            Self::Begin(e) | Self::Displaced(e) | Self::Status(e) => Some(e),
             Self::Lost(e) => Some(e),
         }
     }

@@ -103,9 +103,15 @@ pub fn execute<H: ProcessHost + WatchHost>(
             return Err(ExecuteError::Desk(e));
         }
     };
-    let locks = desk.locks(LOCK_MS);
     let session = Session::of(host, store, &temp, &config, groups);
-    steps::run_at(&desk, &desk.job(Some(&locks)), &plan, Some(&session)).map_err(ExecuteError::Run)
+    let locks = desk.locks(LOCK_MS);
+    let done = steps::run_at(&desk, &desk.job(Some(&locks)), &plan, Some(&session));
+    if let Err(RunnerError::Begin(e)) = &done {
+        // Best effort: what could not be written a moment ago may be written now.
+        let why = with_causes(e);
+        let _ = committed.fail(&why);
+    }
+    done.map_err(ExecuteError::Run)
 }
 
 /// The session of a run: its own file, or that of the run that it resumes.

@@ -195,7 +195,11 @@ impl<'j, 'a, H: WriteHost> Session<'j, 'a, H> {
             Some(at_ms) => patch.member("deadlineAt", at_ms.to_string()),
             None => patch,
         };
-        update(job, &patch).map_err(RunnerError::Displaced)?;
+        // Before any step: what it does must not be done by a run that nobody can look at.
+        finish::update_patiently(job, &patch).map_err(|e| match e {
+            PatchError::Refused(..) => RunnerError::Displaced(e),
+            e => RunnerError::Begin(e),
+        })?;
         let pid = job.host.system().own_pid.to_string();
         let members = [("mode", mode), ("cwd", written::string(job.cwd)), ("pid", pid)];
         tell(job, "subagent.run.started", true, &members);

@@ -13,11 +13,11 @@ use runstore::runner::steps::{Job, Plan, RunnerError, Step, run};
 use runstore::store::append;
 use runstore::store::atomic::{Durability, Options, replace};
 use runstore::store::candidate::acknowledge_release;
-use runstore::store::host::{Exit, WriteHost as _};
+use runstore::store::host::{Exit, Host as _, WriteHost as _};
 use runstore::store::inbox::{Message, Request, close, take};
 use runstore::store::proof::RunPlace;
 use runstore::store::run::StatusPlace;
-use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
 use testkit::launch::STEPS;
 
 use crate::ending::{candidate, content, put, run_dir, run_id, under_way};
@@ -258,6 +258,32 @@ fn a_failing_effect_of_a_session_is_told_and_no_end_is_without_its_result() {
             Err(_) => assert!(!ended || has_result(host), "{at}"),
         }
     });
+}
+
+#[test]
+fn a_run_waits_for_room_before_its_first_step() {
+    const ENOSPC: i32 = 28;
+    // Whatever of the first status meets the full disk.
+    for n in 0..3 {
+        let host = FaultHost::new();
+        let_in(&host);
+        host.begin();
+        let before_ms = host.now_ms();
+        host.fail_at(n, Injected::Errno(ENOSPC));
+        let done = try_session(&host).expect("there is room a moment later");
+        assert_eq!(done.state, RunState::Complete, "effect {n}");
+        assert!(host.now_ms() >= before_ms + 1_000, "effect {n}: it was waited for");
+    }
+}
+
+#[test]
+fn a_run_that_cannot_tell_its_begin_says_so() {
+    let host = FaultHost::new();
+    let_in(&host);
+    host.begin();
+    host.fail_at(0, Injected::Errno(5));
+    let done = try_session(&host);
+    assert!(matches!(done, Err(RunnerError::Begin(_))), "{done:?}");
 }
 
 /// An inbox with one request of each kind, and two that break a rule.

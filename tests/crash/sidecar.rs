@@ -67,6 +67,20 @@ fn a_file_that_changes_underneath_is_read_again() {
 }
 
 #[test]
+fn what_others_write_while_the_new_text_is_made_and_flushed_is_kept() {
+    // Before the temp file is made, before it is filled, and before it is flushed.
+    for n in 0..3 {
+        let host = FaultHost::new();
+        host.put(STATUS, OLD);
+        host.begin();
+        host.interrupt_at(n, |host| host.put(STATUS, OLD.replace("1e400", "2")));
+        let done = patch(&host, &0, NAME, 1 << 20, &options(), |_| to_failed());
+        assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "before {n}: {done:?}");
+        assert_eq!(host.text(STATUS), Some(NEW.replace("1e400", "2")), "before {n}");
+    }
+}
+
+#[test]
 fn where_files_have_no_number_another_text_of_the_same_look_is_seen() {
     let host = FaultHost::new();
     host.without_numbers();
