@@ -207,14 +207,13 @@ fn faultless(all: &[Scenario], request: &Request, faults: &[Mistake]) -> Vec<(Wa
     let mut out = Vec::new();
     let roles: BTreeSet<&str> = of(false).map(|fault| fault.role.as_str()).collect();
     for role in roles {
-        // Where only some mistakes are tried, only their scenarios are.
+        // Where only some mistakes are tried, only their scenarios are. Where all mistakes are made around the
+        // reference, it alone has to pass.
         let tried = |id: &str| of(false).any(|fault| fault.role == role && fault.scenario == id);
-        // What has mistakes around the reference alone is not asked of the zoo, which does not do all of it.
-        let is_its = |s: &Scenario| {
-            s.mutants.is_empty() || FAULTS.iter().any(|f| f.role == role && f.scenario == s.id)
-        };
-        let plain = all.iter().filter(|s| s.role == role && !s.is_called() && is_its(s));
-        let plain = plain.filter(|s| request.faults.is_empty() || tried(&s.id));
+        let plain = all.iter().filter(|s| s.role == role && !s.is_called());
+        let is_played =
+            |s: &&Scenario| tried(&s.id) || (request.faults.is_empty() && s.mutants.is_empty());
+        let plain = plain.filter(is_played);
         let ids: Vec<_> = plain.map(|scenario| scenario.id.clone()).collect();
         out.push((wanted(role, ids), zoo(request, role, "").into()));
     }
