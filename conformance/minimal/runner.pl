@@ -1041,7 +1041,8 @@ sub cannot_begin {
         1;
     } or warn 'the failure was not recorded: ' . told($@) . "\n";
     my $had = $lease{dir};
-    if (release_lease() && $had) { eval { acknowledge_release(); 1 } or warn told($@) . "\n" }
+    # The candidate need not name the lease yet (RS-START-53).
+    if (release_lease() && $had) { eval { tell_candidate(0, revivalLeaseReleaseAcknowledged => true()); 1 } or warn told($@) . "\n" }
 }
 
 # ---- news of a nested run ---------------------------------------------------------------------------------------------------------------
@@ -1430,7 +1431,7 @@ sub begin {
         tell_candidate(0, sessionFile => $lease{canonical}, revivalLeaseToken => $lease{token});
         $R{sessionFile} = $lease{canonical};
     }
-    tell_status() or die "the status tells an end\n";
+    settle(\&tell_status) or die "the status tells an end\n";
     $stage = 'work';
     eval { mark_active(); 1 } or warn told($@) . "\n";
     event('subagent.run.started', lifecycleArtifactVersion => num(3), mode => $C{mode}, cwd => $C{cwd}, pid => num($$));
