@@ -42,3 +42,7 @@ deny:
 # Lint, build and file tests for Windows, under Wine where there is no Windows.
 windows:
     tests/windows/run
+
+# The published peers judged by the suite in every role; needs node, npm and its registry, and takes some minutes.
+peer-reports *ARGS:
+    conformance/peers/report {{ARGS}}

@@ -36,14 +36,26 @@ function inspect() {
 	answer({ runs: reports });
 }
 
+// The suite's accounts name writers of the first family; a peer knows only the word of its own. So the account says that word while the
+// peer settles the end, and is put back after.
+function account() {
+	const place = path.join(runDir, "process-terminal-candidate.json");
+	const [text] = attempt(() => fs.readFileSync(place, "utf8"));
+	if (peer.writerKind === "pi-writer" || !text?.includes('"pi-writer"')) return () => {};
+	fs.writeFileSync(place, text.replaceAll('"pi-writer"', `"${peer.writerKind}"`));
+	return () => fs.writeFileSync(place, text);
+}
+
 function observe() {
 	const [program, ...args] = words;
+	const putBack = account();
 	const child = spawn(program, args, { stdio: "ignore" });
 	child.once("error", (error) => { console.error(error.message); process.exitCode = 1; });
 	child.once("close", (exitCode, signal) => {
 		peer.proof.finalizeProcessTerminal(runDir, path.basename(runDir), { processInstanceId: instance, closeObservedAt: Date.now(), exitCode, signal });
 		const session = attempt(() => peer.utils.readStatus(runDir))[0]?.sessionId;
 		if (session) attempt(() => peer.capacity.reconcileActiveAsyncCapacity(session, 64));
+		putBack();
 	});
 }
 
@@ -55,31 +67,53 @@ function recover() {
 	answer({ runs: reports });
 }
 
-// The peer's launcher starts its runner with the node that it runs in, so that is the runner of the request for this time.
+// What the adapter cannot ask of the peer: its launcher gets it from its host and its environment. Of other members that the peer has no
+// place for (`config`, `descriptor`, `toolCall`, `budget`) it makes what it always makes.
+const UNDRIVEN = ["route", "nestedSelf", "runsRoot", "resultPath"];
+
+// The peer's launcher starts its runner with the node that it runs in, so that is the runner of the request for this time. It takes
+// only a program of that name.
 function launch() {
 	const { args } = JSON.parse(fs.readFileSync(0, "utf8"));
+	const foreign = Object.keys(args).filter((key) => UNDRIVEN.includes(key));
+	if (foreign.length || args.steps.length !== 1 || (args.mode ?? "single") !== "single") {
+		answer({ outcome: "not-driven", cause: `the adapter cannot ask the peer for this launch: ${foreign.join(", ") || "its shape"}` });
+		process.exit(1);
+	}
 	const [step] = args.steps;
-	const [program, ...rest] = step.command;
+	const [program, ...rest] = step.command ?? ["true"];
 	const agent = { name: step.agent, description: "a command", systemPromptMode: "replace", inheritProjectContext: false, inheritGlobalContext: false, inheritSkills: false, systemPrompt: "You answer.", source: "project", filePath: path.join(home, "agent.md"), runner: { type: "external-cli", command: program, args: rest } };
 	const quoted = args.runner.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(" ");
-	const place = path.join(home, "runner");
+	const place = path.join(home, "bin", "node");
+	fs.mkdirSync(path.dirname(place), { recursive: true });
 	fs.writeFileSync(place, `#!/bin/sh\nfor config; do :; done\nexec ${quoted} "$config"\n`, { mode: 0o755 });
 	const host = { events: { emit: () => {}, on: () => () => {} }, getAllTools: () => [] };
-	const session = args.session;
-	const slot = args.slotLimit && session ? peer.capacity.acquireActiveAsyncCapacity({ sessionId: session, limit: args.slotLimit, runId: args.runId, kind: "runner", asyncDir: path.join(runs, args.runId) }) : undefined;
+	const { session, revival, runId } = args;
+	const slotOf = { sessionId: session, limit: args.slotLimit, runId, asyncDir: path.join(runs, runId) };
+	const takeSlot = () => (revival ? peer.capacity.transferActiveAsyncCapacity({ ...slotOf, sourceRunId: revival.sourceRunId }) : peer.capacity.acquireActiveAsyncCapacity({ ...slotOf, kind: "runner" }));
+	const [slot, full] = args.slotLimit && session ? attempt(takeSlot) : [];
+	Object.assign(process.env, args.env);
+	for (const name of args.removeEnv ?? []) delete process.env[name];
 	process.execPath = place;
-	const [started, why] = attempt(() => peer.execution.executeAsyncSingle(args.runId, {
-		agent: agent.name, agentConfig: agent, task: step.task ?? "t", cwd: args.cwd, artifactConfig: { enabled: false }, shareEnabled: false, maxSubagentDepth: 1, ...(args.revival ? { sessionFile: args.revival.sessionFile } : {}), activeAsyncCapacity: slot,
-		ctx: { pi: host, dm: host, cwd: args.cwd, currentSessionId: session },
-		...(args.revival ? { revivalLease: { ...args.revival, runId: args.runId, ...(session ? { parentSessionId: session } : {}) } } : {}),
+	const [started, thrown] = full ? [] : attempt(() => peer.execution.executeAsyncSingle(runId, {
+		agent: agent.name, agentConfig: agent, task: step.task ?? "t", cwd: args.cwd, artifactConfig: { enabled: false }, shareEnabled: false, maxSubagentDepth: 1, activeAsyncCapacity: slot,
+		...(args.timeoutMs ? { timeoutMs: args.timeoutMs } : {}), ...(args.deadlineAt ? { absoluteDeadlineAt: args.deadlineAt } : {}),
+		ctx: { pi: host, dm: host, cwd: args.cwd, currentSessionId: session, ...(args.parentSession ? { parentSessionId: args.parentSession } : {}) },
+		...(revival ? { sessionFile: revival.sessionFile, revivalLease: { ...revival, runId, ...(session ? { parentSessionId: session } : {}) } } : {}),
 	}));
 	process.execPath = node;
 	const text = started?.content?.map((part) => part.text).join("\n");
-	const failed = why ?? (started?.isError ? text : undefined);
-	const status = attempt(() => peer.utils.readStatus(path.join(runs, args.runId)))[0];
-	answer({ outcome: failed === undefined ? "started" : status?.state === "failed" ? "died" : "refused", ...(failed ? { cause: failed } : {}), pid: status?.pid ?? null, instanceId: status?.processTerminal?.runnerProcessInstanceId ?? null });
+	const failed = full ?? thrown ?? (started?.isError ? text : undefined);
+	const status = attempt(() => peer.utils.readStatus(path.join(runs, runId)))[0];
+	answer({ outcome: failed === undefined ? "started" : outcome(failed, status), ...(failed ? { cause: failed } : {}), pid: status?.pid ?? null, instanceId: status?.processTerminal?.runnerProcessInstanceId ?? null });
 	// The runner goes on without its launcher.
 	process.exit(failed === undefined ? 0 : 1);
+}
+
+// The peer tells its failures apart only by their sentences.
+function outcome(sentence, status) {
+	if (/Timed out/.test(sentence)) return "timed-out";
+	return status?.state === "failed" && !/invalid .* handshake/.test(sentence) ? "died" : "refused";
 }
 
 ({ inspect, observe, recover, launch })[operation]();
