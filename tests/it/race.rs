@@ -371,7 +371,10 @@ fn a_file_replaced_ten_thousand_times_while_it_is_read_gives_only_whole_states()
         let Opened::Run(store, root, name) = opened else { panic!("a run directory was named") };
         let mut looks = 0_u32;
         let mut newest = 0;
-        while !done.load(Ordering::SeqCst) || looks < 100 {
+        // One look is made after the last state was written.
+        let mut is_over = false;
+        while !is_over || looks < 100 {
+            is_over = done.load(Ordering::SeqCst);
             let runs = &store.runs_roots[root];
             let found = store.snapshot(runs, &name, None, Depth::Row).expect("it is there");
             let fact = &found.evidence.status;

@@ -73,6 +73,6 @@ fn each_stage_of_a_start_is_told_as_it_is() {
     let child = Child::new(77).ends_at_look(1, Exit::Code(1));
     let mut launch = world.launch(world.request(), &child);
     lead(&world.host, &mut launch, || {});
-    is(&world, 0, "start-failed", "spawned", &["overlay-differs"]);
-    is(&world, HOUR_MS, "start-failed", "spawned", &["overlay-differs"]);
+    is(&world, 0, "start-failed", "spawned", &["end-unobservable", "overlay-differs"]);
+    is(&world, HOUR_MS, "start-failed", "spawned", &["end-unobservable", "overlay-differs"]);
 }
