@@ -8,14 +8,14 @@
 //
 // After each run the peer's own list, status, reconciliation, finalisation and result code, and `runstore
 // inspect`, must say of it what was meant. The steps are commands (`external-cli`), which need no model.
-import { execFile, execFileSync } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import * as fs from "node:fs";
 import * as path from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { LAUNCHING, loadPeer, runnerWords } from "./load.mjs";
+import { LAUNCHING, launchAsUs, loadPeer, runnerWords } from "./load.mjs";
 
 const [peerName, , installed, work, built] = process.argv.slice(2);
-const [launcher, runner, runstore] = ["peer-launch", "peer-runner", "runstore"].map((name) => path.join(built, name));
+const [runner, runstore] = ["peer-runner", "runstore"].map((name) => path.join(built, name));
 const root = path.join(work, "store");
 const project = path.join(work, "project");
 const runs = path.join(root, "async-subagent-runs");
@@ -70,18 +70,15 @@ const command = (script) => ({ type: "external-cli", command: "/bin/sh", args: [
 function wish(run, who, script, more = {}) {
 	const flags = { inheritProjectContext: false, inheritGlobalContext: false, inheritSkills: false };
 	const step = { agent: "external", task: "Say something.", systemPrompt: "You answer.", runner: command(script), cwd: project, requestedCwd: project, ...flags, ...(more.revival ? { parentSessionId: SESSION } : {}) };
+	const descriptor = { agent: step.agent, systemPromptMode: "replace", maxSubagentDepth: 1, runFanoutBudget: peer.budget.createRunFanoutBudget(run, 64), ...(more.revival ? { sessionFile: session(run) } : {}) };
 	return {
-		root, runId: run, mode: "single", cwd: project, runner: RUNNERS[who], steps: [step], sessionId: SESSION, completionOwnerId: OWNER, toolCallId: `toolu_${run}`, slotLimit: LIMIT,
-		more: { resultMode: "single", share: false, artifactConfig: { enabled: false } }, descriptor: peer.budget.createRunFanoutBudget(run, 64),
-		...(more.revival ? { parentSessionId: SESSION, revival: { sessionFile: session(run), sourceRunId: "run-source" } } : {}), ...more.launch,
+		runId: run, mode: "single", cwd: project, runner: [RUNNERS[who]], steps: [step], session: SESSION, completionOwner: OWNER, toolCall: `toolu_${run}`, slotLimit: LIMIT, stay: "prove",
+		config: { resultMode: "single", share: false, artifactConfig: { enabled: false } }, descriptor,
+		...(more.revival ? { parentSession: SESSION, revival: { sessionFile: descriptor.sessionFile, sourceRunId: "run-source" } } : {}), ...more.launch,
 	};
 }
 
-function launch(run, who, script, more) {
-	const told = path.join(work, `${run}.json`);
-	fs.writeFileSync(told, JSON.stringify(wish(run, who, script, more)));
-	return new Promise((resolve, reject) => execFile(launcher, [told], { encoding: "utf8" }, (error, out) => (error ? reject(error) : resolve(JSON.parse(out)))));
-}
+const launch = (run, who, script, more) => launchAsUs(runstore, root, wish(run, who, script, more));
 
 // --- the peer's launcher
 
@@ -231,7 +228,7 @@ async function ourLauncher(who, shim) {
 	pair = `our launcher, ${who === "ours" ? "our" : "their"} runner, ${shim ? "under our shim" : "its parent"}`;
 	// The peer's runner counts no writers for commands; ours has one for each.
 	const writers = (...ended) => (who === "ours" ? ended : []);
-	const parent = shim ? { shim: runstore } : {};
+	const parent = shim ? { shim } : {};
 	const launched = (more) => ({ ...more, launch: { ...more?.launch, ...parent } });
 	const name = (what) => `${who}-${shim ? "shim" : "parent"}-${what}`;
 
@@ -263,7 +260,7 @@ async function ourLauncher(who, shim) {
 
 	if (!shim) {
 		run = name("theirs");
-		const answer = await launch(run, who, "echo said", { launch: { prove: false } });
+		const answer = await launch(run, who, "echo said", { launch: { stay: "wait" } });
 		const proof = peer.proof.finalizeProcessTerminal(runDir(run), run, { processInstanceId: answer.instanceId, closeObservedAt: answer.closedAt, exitCode: answer.exit, signal: null });
 		check("the peer proves the end of our launch", [proof.state, proof.reason, instances(proof)], ["observed", undefined, [runnerEnd(0), ...writers(WRITER)]]);
 		check("and releases its slot", peer.capacity.reconcileActiveAsyncCapacity(SESSION, LIMIT).used, 0);

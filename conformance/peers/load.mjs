@@ -2,6 +2,7 @@
 //
 // A peer reads its temp root from the environment when it is loaded, so one process is for one peer and
 // one store. The first peer is published as TypeScript and goes through jiti; the second as JavaScript.
+import { execFile } from "node:child_process";
 import * as path from "node:path";
 import { pathToFileURL } from "node:url";
 
@@ -46,6 +47,17 @@ export function runnerWords(name, installed) {
 	const { base, ext, preload } = PEERS[name];
 	const words = [path.join(installed, "node_modules/jiti/lib/jiti-cli.mjs"), path.join(installed, base, `src/runs/background/subagent-runner${ext}`)];
 	return preload ? ["--import", pathToFileURL(path.join(installed, base, preload)).href, ...words] : words;
+}
+
+// Our launcher: a request to `runstore conformance adapter` (docs/conformance-adapter.md), and what it answers at the end.
+export function launchAsUs(runstore, root, args) {
+	return new Promise((resolve, reject) => {
+		// Its exit code speaks of the launch.
+		const child = execFile(runstore, ["conformance", "adapter"], { encoding: "utf8" }, (error, out, told) => {
+			try { resolve(JSON.parse(out)); } catch { reject(error ?? new Error(told)); }
+		});
+		child.stdin.end(JSON.stringify({ schema: "runstore.conformance.request/1", op: "launch", root, args }));
+	});
 }
 
 export async function loadPeer(name, installed, tempRoot, more = {}) {

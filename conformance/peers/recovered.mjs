@@ -7,17 +7,17 @@
 //   delivery must then agree with that, and change no byte but by delivering.
 // * `reconciled`: the peer's own reconciler repairs the same runs, and our plan must find nothing to do.
 // * `recorded`: both directions with every store that was recorded of this peer.
-import { execFile, execFileSync } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import * as os from "node:os";
 import * as path from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { LAUNCHING, READING, loadPeer, runnerWords } from "./load.mjs";
+import { LAUNCHING, READING, launchAsUs, loadPeer, runnerWords } from "./load.mjs";
 import { KINDS, LIMIT, NESTED, OWNER, SESSION, makeOrphans } from "./orphans.mjs";
 
 const [peerName, direction, installed, work, built] = process.argv.slice(2);
-const [launcher, runner, runstore] = ["peer-launch", "peer-runner", "runstore"].map((name) => path.join(built, name));
+const [runner, runstore] = ["peer-runner", "runstore"].map((name) => path.join(built, name));
 const recordings = path.join(import.meta.dirname, "../../tests/golden/peer-runs");
 const root = path.join(work, "store");
 const project = path.join(work, "project");
@@ -133,10 +133,9 @@ async function realOrphans() {
 	for (const [run, program] of [["killed-ours", runner], ["killed-theirs", theirs]]) {
 		const command = { type: "external-cli", command: "/bin/sh", args: ["-c", `cat >/dev/null; ${wait(run)}`] };
 		const flags = { inheritProjectContext: false, inheritGlobalContext: false, inheritSkills: false };
-		const wish = { root, runId: run, mode: "single", cwd: project, runner: program, steps: [{ agent: "external", task: "Say something.", systemPrompt: "You answer.", runner: command, cwd: project, requestedCwd: project, ...flags }], sessionId: SESSION, completionOwnerId: OWNER, slotLimit: LIMIT, more: { resultMode: "single", share: false, artifactConfig: { enabled: false } }, descriptor: peer.budget.createRunFanoutBudget(run, 64), prove: false };
-		const told = path.join(work, `${run}.json`);
-		fs.writeFileSync(told, JSON.stringify(wish));
-		const ended = new Promise((resolve) => { execFile(launcher, [told], resolve); });
+		const steps = [{ agent: "external", task: "Say something.", systemPrompt: "You answer.", runner: command, cwd: project, requestedCwd: project, ...flags }];
+		const descriptor = { agent: "external", systemPromptMode: "replace", maxSubagentDepth: 1, runFanoutBudget: peer.budget.createRunFanoutBudget(run, 64) };
+		const ended = launchAsUs(runstore, root, { runId: run, mode: "single", cwd: project, runner: [program], steps, session: SESSION, completionOwner: OWNER, slotLimit: LIMIT, stay: "wait", config: { resultMode: "single", share: false, artifactConfig: { enabled: false } }, descriptor });
 		await killed(path.join(areas(root).runs, run), run);
 		await ended;
 		made.push(run);

@@ -26,12 +26,9 @@ pub(crate) enum ConformanceVerb {
     Report(ConformanceReportArgs),
     /// What differs between two reports that were kept in JSON.
     Diff(ConformanceDiffArgs),
-    /// This program as a launcher: a request on standard input, the answer as JSON.
+    /// This program as a subject of the suite: a request on standard input, the answer as JSON.
     #[command(hide = true)]
     Adapter,
-    /// This program as one that folds the news of nested runs in: a request on standard input, the answer as JSON.
-    #[command(hide = true)]
-    Fold,
     /// An implementation that makes one mistake; for the suite.
     #[command(hide = true)]
     Zoo(ConformanceZooArgs),
@@ -50,7 +47,6 @@ impl ConformanceArgs {
             | ConformanceVerb::Report(ConformanceReportArgs { format, .. }) => {
                 *format == RunFormat::Text
             }
-            ConformanceVerb::Fold => false,
             ConformanceVerb::Zoo(_) => true,
             ConformanceVerb::Adapter => false,
         };

@@ -36,8 +36,7 @@ pub(crate) fn run(args: &ConformanceArgs, output: &mut Output) -> Result<Code, F
         ConformanceVerb::Prove(args) => prove(args, output),
         ConformanceVerb::Report(args) => show_kept(args, output),
         ConformanceVerb::Diff(args) => diff(args, output),
-        ConformanceVerb::Adapter => super::conformance_adapter::run(output),
-        ConformanceVerb::Fold => super::conformance_fold::run(output),
+        ConformanceVerb::Adapter => super::adapter::run(output),
         ConformanceVerb::Zoo(args) => faulty(args, output),
     }
 }

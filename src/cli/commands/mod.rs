@@ -3,16 +3,12 @@
 #[cfg(unix)]
 mod acting;
 #[cfg(unix)]
+pub(crate) mod adapter;
+#[cfg(unix)]
 pub(crate) mod ask;
 pub(crate) mod check;
 #[cfg(unix)]
 pub(crate) mod conformance;
-#[cfg(unix)]
-pub(crate) mod conformance_adapter;
-#[cfg(unix)]
-pub(crate) mod conformance_fold;
-#[cfg(unix)]
-mod conformance_write;
 pub(crate) mod explain;
 #[cfg(unix)]
 pub(crate) mod follow;

@@ -1,6 +1,4 @@
-//! `runstore conformance adapter`: this program as a writer that the conformance suite can call.
-//!
-//! Theory of operation. Each operation is one call of the library and one JSON object about it: `replace` puts a file in
+//! A writer: each operation is one call of the library and one JSON object about it: `replace` puts a file in
 //! place, `change` sets members of the status of a run, `append` asks a chain for further steps, `mark` marks a result
 //! as delivered. The directories on the way are made as a writer makes them. What a crash leaves is what a crash of that
 //! call leaves. Spec: chapter 12.
@@ -23,25 +21,28 @@ use runstore::store::sidecar::{PatchError, Patched};
 use runstore::store::{Host as _, RealHost, directory};
 use serde_json::{Value, json};
 
-type Dir = <RealHost as runstore::store::Host>::Dir;
+use super::Answer;
+use super::launch::Dir;
+use crate::cli::exit_code::Code;
 
 /// How long a change waits for its lock, in ms, where the request does not say so.
 const LOCK_MS: u64 = 2_000;
 
-/// The operations of a writer; `None` for any other. The error says what is wrong with the request.
-pub(super) fn answer(op: &str, root: &Path, args: &Value) -> Option<Result<Value, String>> {
-    let act = match op {
-        "write" => replace,
-        "change" => change,
-        "append" => append,
-        "mark" => mark,
-        _ => return None,
-    };
+/// What one write came to; the error says what is wrong with the request.
+type Written = Result<Value, String>;
+
+/// Does one of the operations below in a store, which is made if it is not there.
+pub(super) fn answer(
+    act: fn(&RealHost, &Dir, &Value) -> Written,
+    root: &Path,
+    args: &Value,
+) -> Answer {
     let host = RealHost::new();
-    Some(match directory::create_root(&host, root) {
-        Ok(temp) => act(&host, &temp, args),
-        Err(e) => Ok(json!({"outcome": "failed", "error": e.to_string()})),
-    })
+    let answer = match directory::create_root(&host, root) {
+        Ok(temp) => act(&host, &temp, args)?,
+        Err(e) => json!({"outcome": "failed", "error": e.to_string()}),
+    };
+    Ok((answer, Code::FINE))
 }
 
 /// As often as the system's kind wants it, or as often as on any (`retry`), until an instant (`deadlineMs` from now).
@@ -59,7 +60,7 @@ fn failed(e: &WriteError) -> Value {
     json!({"outcome": outcome, "error": with_causes(e), "attempts": e.attempts.made, "waitedMs": e.attempts.waited_ms})
 }
 
-fn replace(host: &RealHost, temp: &Dir, args: &Value) -> Result<Value, String> {
+pub(super) fn replace(host: &RealHost, temp: &Dir, args: &Value) -> Written {
     let path = args["path"].as_str().ok_or("`path` is no text")?;
     let mut names: Vec<&str> = path.split('/').collect();
     let name = names.pop().unwrap_or_default();
@@ -108,7 +109,7 @@ impl Run {
     }
 }
 
-fn change(host: &RealHost, temp: &Dir, args: &Value) -> Result<Value, String> {
+pub(super) fn change(host: &RealHost, temp: &Dir, args: &Value) -> Written {
     let run = Run::open(host, temp, args)?;
     let author = match args["author"].as_str() {
         Some("runner") => {
@@ -147,7 +148,7 @@ fn change(host: &RealHost, temp: &Dir, args: &Value) -> Result<Value, String> {
     })
 }
 
-fn append(host: &RealHost, temp: &Dir, args: &Value) -> Result<Value, String> {
+pub(super) fn append(host: &RealHost, temp: &Dir, args: &Value) -> Written {
     let run = Run::open(host, temp, args)?;
     let place = StatusPlace { host, run_dir: &run.dir, run_id: &run.id, locks: None };
     Ok(match append::request(&place, &args["steps"].to_string()) {
@@ -159,7 +160,7 @@ fn append(host: &RealHost, temp: &Dir, args: &Value) -> Result<Value, String> {
     })
 }
 
-fn mark(host: &RealHost, temp: &Dir, args: &Value) -> Result<Value, String> {
+pub(super) fn mark(host: &RealHost, temp: &Dir, args: &Value) -> Written {
     let text = |key: &str| args[key].as_str().unwrap_or_default();
     let names = ResultNames::new(text("file"), &text("session").into(), &text("runId").into());
     let names = names.map_err(|e| with_causes(&e))?;

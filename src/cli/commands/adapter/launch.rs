@@ -1,12 +1,11 @@
-//! `runstore conformance adapter`: this program as a launcher that the conformance suite can call.
+//! A launcher: what the request says is launched with the runner that it names.
 //!
-//! Theory of operation. A request on standard input (`docs/conformance-adapter.md`) says what is to be launched and which
-//! program is the runner. The library launches it, with this process as the parent of the runner or with a shim between
-//! them, and one JSON object says what came of it. Then this process ends, and the runner goes on, as under any launcher
-//! that dies. What a crash leaves is what a crash of a launcher leaves.
+//! Ordered steps: route and fan-out budget, if they are to be made; the launch by the library, with this process as the
+//! parent of the runner or with a shim between them; with `stay` the end ([`super::stay`]). Without it this process
+//! ends, and the runner goes on as under any launcher that dies. What a crash leaves is what a crash of a launcher
+//! leaves.
 
 use std::ffi::OsString;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,34 +20,21 @@ use runstore::protocol::written_launch::{DescriptorText, RevivalText};
 use runstore::protocol::written_nested::NestedSelf;
 use runstore::protocol::{Document, Open, RunMode, RunState, layout, limits};
 use runstore::store::host::{Host, Part};
-use runstore::store::process::{Children, Exit, Spawn};
+use runstore::store::process::{Children, Spawn};
 use runstore::store::retry::RetryPolicy;
 use runstore::store::slot::Source;
 use runstore::store::{RealHost, budget, directory, identity, nested};
 use serde_json::{Value, json};
 
+use super::Answer;
+use super::stay::{self, Stay};
 use crate::cli::exit_code::Code;
-use crate::cli::output::{Failure, Output};
 
-/// The longest request, in bytes.
-const REQUEST_BYTES: u64 = 1 << 20;
-
-/// Reads the request and answers it.
-pub(crate) fn run(output: &mut Output) -> Result<Code, Failure> {
-    let wrong = |why: String| Failure::user(Code::USAGE, "the request cannot be read").because(why);
-    let mut text = String::new();
-    let read = std::io::stdin().lock().take(REQUEST_BYTES).read_to_string(&mut text);
-    read.map_err(|e| wrong(e.to_string()))?;
-    let request: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    let root = request["root"].as_str().unwrap_or_default();
-    let (root, op) = (Path::new(root), request["op"].as_str().unwrap_or_default());
-    if let Some(answer) = super::conformance_write::answer(op, root, &request["args"]) {
-        super::write_json(output, &answer.map_err(wrong)?)?;
-        return Ok(Code::FINE);
-    }
-    let answer = Wish { root, args: &request["args"] }.launch().map_err(wrong)?;
-    super::write_json(output, &answer)?;
-    Ok(if answer["outcome"] == "started" { Code::FINE } else { Code::START_FAILED })
+/// Launches what is asked for.
+pub(super) fn answer(root: &Path, args: &Value) -> Answer {
+    let answer = Wish { root, args }.launch()?;
+    let code = if answer["outcome"] == "started" { Code::FINE } else { Code::START_FAILED };
+    Ok((answer, code))
 }
 
 /// What is to be launched.
@@ -96,7 +82,7 @@ impl<'a> Wish<'a> {
         self.fill(&mut request);
         let source = source.as_ref().map(Resumed::source);
         request.slot = self.limit().map(|limit| SlotWish { limit, source });
-        let answer = self.lead(&host, place, request)?;
+        let answer = self.lead(&host, place, &run_id, request)?;
         Ok(laid.tell(answer, &id))
     }
 
@@ -105,6 +91,7 @@ impl<'a> Wish<'a> {
         self,
         host: &Arc<RealHost>,
         place: Place<'_, Dir>,
+        run_id: &RunId,
         request: Request<'_>,
     ) -> Result<Value, String> {
         let prepared = match launcher::prepare(&**host, place, request) {
@@ -118,7 +105,29 @@ impl<'a> Wish<'a> {
         let mut answer = outcome(launch.wait());
         answer["pid"] = launch.pid().into();
         answer["instanceId"] = launch.instance_id().into();
+        if let Some(how) = self.stay()? {
+            if self.has_shim() {
+                stay::stay_for_shim(host, place, run_id, launch, &mut answer)?;
+            } else {
+                let session = self.text("session");
+                stay::stay(host, place, run_id, session, launch, how, &mut answer)?;
+            }
+        }
         Ok(answer)
+    }
+
+    /// Whether this process waits for the end of the runner, and what it does then.
+    fn stay(self) -> Result<Option<Stay>, String> {
+        match self.text("stay") {
+            None => Ok(None),
+            Some("prove") => Ok(Some(Stay::Prove)),
+            Some("wait") => Ok(Some(Stay::Wait)),
+            Some(other) => Err(format!("`stay` is `{other}`, neither `prove` nor `wait`")),
+        }
+    }
+
+    fn has_shim(self) -> bool {
+        self.args["shim"] == true
     }
 
     fn mode(self) -> Result<RunMode, String> {
@@ -132,6 +141,7 @@ impl<'a> Wish<'a> {
         'a: 'r,
     {
         request.session_id = self.text("session");
+        request.completion_owner_id = self.text("completionOwner");
         request.tool_call_id = self.text("toolCall");
         request.parent_session_id = self.text("parentSession");
         request.budget_ms = self.args["budgetMs"].as_u64();
@@ -279,7 +289,7 @@ impl<'a> Wish<'a> {
         let words: Option<Vec<OsString>> = words.map(|word| Some(word.as_str()?.into())).collect();
         let words =
             words.filter(|words| !words.is_empty()).ok_or("`runner` is no list of words")?;
-        if self.args["shim"] == true {
+        if self.has_shim() {
             let shim = host.own_program().map_err(|e| e.to_string())?.into();
             let root = self.root.to_path_buf();
             return Ok(Box::new(Shims::new(Arc::clone(host), shim, root, words)));
@@ -296,7 +306,7 @@ fn told(e: &dyn std::error::Error) -> String {
 }
 
 /// A store that is open for writing.
-type Dir = <RealHost as Host>::Dir;
+pub(super) type Dir = <RealHost as Host>::Dir;
 
 /// Where a run lies and what there is for its tree.
 struct Laid {
@@ -366,10 +376,7 @@ fn outcome(outcome: &Outcome) -> Value {
         }
         (_, Some(failed)) => {
             let Failed { words, stderr_tail, ended, unrecorded, left, .. } = failed;
-            let exit = ended.as_ref().and_then(Option::as_ref).map(|exit| match exit {
-                Exit::Code(code) => json!(code),
-                Exit::Signal(name) => json!(name),
-            });
+            let exit = ended.as_ref().and_then(Option::as_ref).map(stay::told);
             json!({"outcome": word, "cause": failed.to_string(), "words": words, "stderrTail": stderr_tail,
                 "exit": exit, "unrecorded": unrecorded, "left": left})
         }
