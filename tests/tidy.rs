@@ -8,7 +8,7 @@
 //!
 //! The rules: arrows between areas, no I/O in `protocol`, docs on every module, every file declared,
 //! every clause registered, written down and named where it is kept, nothing unfinished, no path of
-//! somebody's machine, and files that fit one sitting.
+//! somebody's machine, one row of the code map for a place, and files that fit one sitting.
 
 #![expect(clippy::disallowed_methods, reason = "the repository is read with plain files")]
 

@@ -37,6 +37,7 @@ pub(crate) fn all(files: &[File]) -> Vec<String> {
         out.extend(finished(file));
         out.extend(size(file));
         out.extend(machine_paths(file));
+        out.extend(rows_once(file));
     }
     out.extend(declared(files));
     out.extend(clauses(files));
@@ -153,6 +154,24 @@ pub(crate) fn size(file: &File) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("{}: {lines} lines; a file has at most {LINES}", file.path)]
+}
+
+/// The code map has one row for each place: two come of a merge, and one of them is out of date.
+pub(crate) fn rows_once(file: &File) -> Vec<String> {
+    if file.path != "ARCHITECTURE.md" {
+        return Vec::new();
+    }
+    let mut seen = BTreeMap::new();
+    let mut out = Vec::new();
+    for (number, line) in file.text.lines().enumerate() {
+        let Some(place) = line.strip_prefix("| `").and_then(|row| row.split(" |").next()) else {
+            continue;
+        };
+        if let Some(first) = seen.insert(place, number + 1) {
+            out.push(format!("{}:{}: `{place} has a row in line {first}", file.path, number + 1));
+        }
+    }
+    out
 }
 
 /// No path of the machine on which something was written.

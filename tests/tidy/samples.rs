@@ -121,6 +121,15 @@ fn a_file_over_the_limit_is_reported() {
 }
 
 #[test]
+fn a_second_row_for_one_place_is_reported() {
+    let rows = |path, text: &str, what| check(rules::rows_once, path, text, what);
+    let twice = "| `src/a/` | old |\n| `src/b/` | b |\n| `src/a/` | new |\n";
+    rows("ARCHITECTURE.md", twice, Some(":3: `src/a/` has a row in line 1"));
+    rows("ARCHITECTURE.md", "| `src/a/` | a |\n| `src/a/`, `b` | both |\n", None);
+    rows("docs/a.md", twice, None);
+}
+
+#[test]
 fn a_path_of_a_machine_is_reported() {
     let paths = |text: &str, what| check(rules::machine_paths, "docs/a.md", text, what);
     for name in [["/wo", "rk/x"], ["/tmp/", "wt-x"], ["/fa", "rm/x"]].map(|parts| parts.concat()) {
