@@ -445,9 +445,14 @@ impl<H: WriteHost> Work<'_, H> {
 /// How long another writer of ours may hold a run, in ms.
 const LOCK_WAIT_MS: u64 = 2_000;
 
-/// The runs root of a run directory; `None` for what belongs to no run.
+/// The runs root of a run directory; `None` for what belongs to no run. A record may name the store by another path
+/// than the one by which it was opened now, so only the way below it counts.
 fn runs_root_of<'s, H: Host>(store: &'s Store<'_, H>, path: &Path) -> Option<&'s RunsRoot<H>> {
-    store.runs_roots.iter().find(|runs| path.parent() == Some(&runs.path))
+    let parent = path.parent()?;
+    store.runs_roots.iter().find(|runs| {
+        let label = plan::label(store, runs);
+        parent == runs.path || (!label.is_empty() && parent.ends_with(label))
+    })
 }
 
 /// The turn to write to a run, among the writers of ours, who lock in its runs root. What belongs to no run has no

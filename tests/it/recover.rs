@@ -51,7 +51,10 @@ fn refusal(answer: &Answer, run: &str) -> String {
 }
 
 fn status(store: &Store, run: &str) -> Value {
-    let path = store.root().join(format!("async-subagent-runs/{run}/status.json"));
+    json_of(&store.root().join(format!("async-subagent-runs/{run}/status.json")))
+}
+
+fn json_of(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("there")).expect("JSON")
 }
 
@@ -526,6 +529,13 @@ fn neither_an_undo_nor_a_begun_action_goes_on_while_a_writer_has_the_run() {
     let problem = next.json["problems"][0].as_str().expect("a text");
     assert!(next.code == 1 && problem.contains("cannot be finished yet"), "{next:?}");
     assert!(record("begun").exists());
+    // The store may have had another path when it was written.
+    let mut moved = json_of(&record("begun"));
+    moved["path"] = "/another/place/async-subagent-runs/lost".into();
+    fs::write(record("begun"), moved.to_string()).expect("ours");
+    let next = recover(&store, &["--apply"]);
+    let problem = next.json["problems"][0].as_str().expect("a text");
+    assert!(next.code == 1 && problem.contains("cannot be finished yet"), "{next:?}");
     drop(lock);
     let last = recover(&store, &["--apply"]);
     assert_eq!((last.code, &last.json["finished"][0]), (0, &json!("lost")), "{last:?}");
