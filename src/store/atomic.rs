@@ -27,6 +27,7 @@
 //! system does not rename in one step, as ext4 without a journal. There is no fall-back that writes in place.
 //! Spec: RS-ATOM-01 to RS-ATOM-11, RS-ATOM-14, RS-DUR-01 to RS-DUR-04, RS-DUR-07; facts W-1 to W-9.
 
+use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -266,11 +267,13 @@ pub fn replace<H: WriteHost>(
     options: &Options,
 ) -> Result<Written, WriteError> {
     let filled = Filled::make(host, dir, name, bytes, options)?;
-    filled.put(host, dir, name, options)
+    let Ok(written) = filled.put(host, dir, name, options, || Ok::<(), Infallible>(()))?;
+    Ok(written)
 }
 
 /// Replaces one file if `is_still` says yes right before the rename: after everything that takes time, the flush
-/// above all, so that what it looks at has next to no time to change. `None` if it says no; the old file stays then.
+/// above all and each wait for another program, so that what it looks at has next to no time to change. `None` if it says
+/// no; the old file stays then.
 ///
 /// # Errors
 /// As [`replace`].
@@ -280,15 +283,11 @@ pub(super) fn replace_if<H: WriteHost>(
     name: &str,
     bytes: &[u8],
     options: &Options,
-    is_still: impl FnOnce() -> bool,
+    mut is_still: impl FnMut() -> bool,
 ) -> Result<Option<Written>, WriteError> {
     let filled = Filled::make(host, dir, name, bytes, options)?;
-    if is_still() {
-        return filled.put(host, dir, name, options).map(Some);
-    }
-    // What cannot be removed is litter with a name of its own, and keeps nobody from starting over.
-    let _ = host.unlink(dir, filled.temp.as_ref());
-    Ok(None)
+    let written = filled.put(host, dir, name, options, || is_still().then_some(()).ok_or(()))?;
+    Ok(written.ok())
 }
 
 /// Steps 1 to 5 are done: the new text lies in a temp file.
@@ -320,14 +319,15 @@ impl Filled {
         Ok(Self { temp, mode, is_there })
     }
 
-    /// Steps 6 and 7.
-    fn put<H: WriteHost>(
+    /// Steps 6 and 7, if `may` does not say no right before the rename.
+    fn put<H: WriteHost, N>(
         self,
         host: &H,
         dir: &H::Dir,
         name: &str,
         options: &Options,
-    ) -> Result<Written, WriteError> {
+        mut may: impl FnMut() -> Result<(), N>,
+    ) -> Result<Result<Written, N>, WriteError> {
         let Self { temp, mode, is_there } = self;
         let fail = |step, e| WriteError::of(host, dir, step, name, e);
         let second = if is_there && options.durability == Durability::Durable {
@@ -335,18 +335,31 @@ impl Filled {
         } else {
             None
         };
+        let mut refused = None;
         let (renamed, attempts) = options.retry.run(host, || {
+            // At each attempt: the wait for another program is long enough for a third one to write.
+            if let Err(no) = may() {
+                refused = Some(no);
+                return Ok(());
+            }
             if options.target == Target::New {
                 host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
             } else {
                 host.rename(dir, temp.as_ref(), dir, name.as_ref())
             }
         });
-        if let Err(e) = renamed {
+        let clean_up = || {
             let cleanup = host.unlink(dir, temp.as_ref()).err().filter(not_gone);
             let also = second_name::take_back(host, dir, second.as_deref()).err();
-            let cleanup = cleanup.or(also);
-            return Err(WriteError { attempts, cleanup, ..fail(Step::Rename, e) });
+            cleanup.or(also)
+        };
+        if let Some(no) = refused {
+            // What cannot be removed is litter with a name of its own, and keeps nobody from starting over.
+            let _ = clean_up();
+            return Ok(Err(no));
+        }
+        if let Err(e) = renamed {
+            return Err(WriteError { attempts, cleanup: clean_up(), ..fail(Step::Rename, e) });
         }
         if options.durability == Durability::Durable {
             // The second name stays when this fails: the entry on the disk may still be that of the old file.
@@ -354,7 +367,7 @@ impl Filled {
             host.sync_dir(dir).map_err(failed)?;
         }
         let left_over = second_name::take_back(host, dir, second.as_deref()).is_err();
-        Ok(Written { mode, rename: attempts, left_over })
+        Ok(Ok(Written { mode, rename: attempts, left_over }))
     }
 }
 

@@ -3,13 +3,15 @@
 use std::cell::Cell;
 
 use runstore::store::atomic::{Durability, Options};
+use runstore::store::retry::RetryPolicy;
 use runstore::store::sidecar::{Decision, PatchError, Patched, patch};
-use testkit::fault::{Crash, FaultHost, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, Effect, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
 
 use crate::table;
 
 const NAME: &str = "status.json";
 const STATUS: &str = "/status.json";
+const EBUSY: i32 = 16;
 const OLD: &str = "{\n  \"state\": \"running\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
 const NEW: &str = "{\n  \"state\": \"failed\",\n  \"odd\": 1e400,\n  \"more\": {\"x\":  1}\n}";
 
@@ -78,6 +80,26 @@ fn what_others_write_while_the_new_text_is_made_and_flushed_is_kept() {
         assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "before {n}: {done:?}");
         assert_eq!(host.text(STATUS), Some(NEW.replace("1e400", "2")), "before {n}");
     }
+}
+
+#[test]
+fn what_others_write_while_the_rename_is_tried_again_is_kept() {
+    let patched = |host: &FaultHost| {
+        host.put(STATUS, OLD);
+        host.begin();
+        patch(host, &0, NAME, 1 << 20, &options().retry(RetryPolicy::always()), |_| to_failed())
+    };
+    let host = FaultHost::new();
+    patched(&host).expect("nothing is in its way");
+    let is_rename = |(_, effect): &(usize, Effect)| matches!(effect, Effect::Rename { .. });
+    let (at, _) = host.numbered_effects().into_iter().find(is_rename).expect("it is renamed");
+    let host = FaultHost::new();
+    // Somebody writes, by three effects, and another program holds the file for a moment.
+    host.interrupt_at(at, |host| host.put(STATUS, OLD.replace("1e400", "2")));
+    host.fail_at(at + 3, Injected::Errno(EBUSY));
+    let done = patched(&host);
+    assert!(matches!(done, Ok(Patched::Written { attempts: 2, .. })), "{done:?}");
+    assert_eq!(host.text(STATUS), Some(NEW.replace("1e400", "2")), "their number is kept");
 }
 
 #[test]
