@@ -9,7 +9,9 @@
 //! 4. write all bytes;
 //! 5. flush the file (from [`Durability::Ordered`]) *before* the rename: the other order can leave the
 //!    name on an empty or zero-filled file after a power cut, which is worse than the old text;
-//! 6. rename it onto the target, trying again where another program holds the target;
+//! 6. rename it onto the target, trying again where another program holds the target; whoever asked looks
+//!    once more right before each attempt, and may say no: a look before the first wait only would lose
+//!    what others write meanwhile;
 //! 7. flush the directory (from [`Durability::Durable`]): before that the rename may be lost.
 //!
 //! Around steps 6 and 7 the old file has a second name, at the level durable and where the file system
@@ -330,17 +332,18 @@ impl Filled {
     ) -> Result<Result<Written, N>, WriteError> {
         let Self { temp, mode, is_there } = self;
         let fail = |step, e| WriteError::of(host, dir, step, name, e);
-        let second = if is_there && options.durability == Durability::Durable {
-            second_name::give(host, dir, name)
-        } else {
-            None
-        };
-        let mut refused = None;
+        let mut wants_second = is_there && options.durability == Durability::Durable;
+        let (mut second, mut refused) = (None, None);
         let (renamed, attempts) = options.retry.run(host, || {
             // At each attempt: the wait for another program is long enough for a third one to write.
             if let Err(no) = may() {
                 refused = Some(no);
                 return Ok(());
+            }
+            // After the look: a second name is a change of the old file, by which a look tells that others wrote. At a
+            // later attempt the look says so, and whoever asked starts over.
+            if std::mem::take(&mut wants_second) {
+                second = second_name::give(host, dir, name);
             }
             if options.target == Target::New {
                 host.rename_new(dir, temp.as_ref(), dir, name.as_ref())
