@@ -118,12 +118,14 @@ impl Effect {
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     pub(super) nodes: BTreeMap<NodeId, Node>,
+    /// How often the mode or a name of each node changed, which moves its change time.
+    changes: BTreeMap<NodeId, u32>,
 }
 
 impl Disk {
     pub(super) fn new() -> Self {
         let root = Node::Dir { entries: BTreeMap::new(), mode: 0o700, mtime_ms: 0 };
-        Self { nodes: BTreeMap::from([(0, root)]) }
+        Self { nodes: BTreeMap::from([(0, root)]), changes: BTreeMap::new() }
     }
 
     pub(super) fn entries(&self, dir: NodeId) -> Option<&BTreeMap<OsString, NodeId>> {
@@ -140,6 +142,15 @@ impl Disk {
             Node::File { .. } => None,
         });
         dirs.flat_map(BTreeMap::values).filter(|named| **named == node).count() as u64
+    }
+
+    /// How often the mode or a name of a node changed.
+    pub(super) fn changes_of(&self, node: NodeId) -> u32 {
+        self.changes.get(&node).copied().unwrap_or_default()
+    }
+
+    fn changed(&mut self, node: NodeId) {
+        *self.changes.entry(node).or_default() += 1;
     }
 
     /// Nodes with an entry here that have none on the other disk.
@@ -196,6 +207,7 @@ impl Disk {
                 {
                     *own = *mode;
                 }
+                self.changed(*node);
             }
             _ => {}
         }
@@ -210,6 +222,7 @@ impl Disk {
                 if let Some(entries) = self.entries_mut(*dir) {
                     entries.insert(name.clone(), *node);
                 }
+                self.changed(*node);
             }
             Effect::Rename { from_dir, from, to_dir, to, node } => {
                 if let Some(entries) = self.entries_mut(*from_dir) {
@@ -219,13 +232,13 @@ impl Disk {
                     }
                 }
                 if let Some(entries) = self.entries_mut(*to_dir) {
-                    entries.insert(to.clone(), *node);
+                    let old = entries.insert(to.clone(), *node);
+                    [Some(*node), old].into_iter().flatten().for_each(|node| self.changed(node));
                 }
             }
             Effect::Unlink { dir, name } => {
-                if let Some(entries) = self.entries_mut(*dir) {
-                    entries.remove(name);
-                }
+                let removed = self.entries_mut(*dir).and_then(|entries| entries.remove(name));
+                removed.into_iter().for_each(|node| self.changed(node));
             }
             _ => {}
         }

@@ -360,8 +360,9 @@ impl World {
         };
         let links = self.disk.names_of(node).max(1);
         let ns = i128::from(mtime_ms) * 1_000_000;
+        let stamp_ns = (ns, ns + i128::from(self.disk.changes_of(node)));
         let id = if self.numbered { (1, node as u64) } else { (0, 0) };
-        Stat { kind, mode, uid: 1000, bytes, links, id, mtime_ms, stamp_ns: (ns, ns) }
+        Stat { kind, mode, uid: 1000, bytes, links, id, mtime_ms, stamp_ns }
     }
 
     /// Bytes in files that can be reached.
