@@ -275,7 +275,7 @@ pub struct RunEvidence {
     pub results: Vec<ResultFact>,
     /// Replays that are evidence of nothing: path relative to the store root, and why.
     pub unused_replays: Vec<(String, String)>,
-    /// Whether a results area is there that could not be entered, so that a result may lie in it.
+    /// Whether a results area is there that was not looked at, or not to its end, so that a result may lie in it.
     pub results_unread: bool,
     /// Size of all `output-<i>.log` files.
     pub output_bytes: u64,

@@ -284,7 +284,7 @@ fn of_record(e: &RunEvidence, d: &Diagnosis) -> Option<Keep> {
         return unsure("not all of it could be looked at".to_owned());
     }
     if e.results_unread {
-        return unsure("an area of results cannot be entered".to_owned());
+        return unsure("an area of results was not looked at, or not to its end".to_owned());
     }
     if !e.temp.newer_than_target.is_empty() {
         return unsure("a write was begun and never published".to_owned());

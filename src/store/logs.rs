@@ -110,17 +110,18 @@ impl Cursor {
         cursor.done = aside;
         cursor.aside = false;
         let mut text = Vec::new();
-        if let Some(read) = tail(host, dir, name, lines)? {
+        if let Some((mut read, cut)) = tail(host, dir, name, lines)? {
             (cursor.file, cursor.at_bytes) = (Some(read.stat.id), read.stat.bytes);
+            // Also what is passed over: by few lines or none the file would not be known again.
             cursor.saw(&read.bytes);
-            text = read.bytes;
+            text = read.bytes.split_off(cut);
         }
         let missing = lines.saturating_sub(count(&text));
         if missing > 0
             && aside.is_some()
-            && let Some(read) = tail(host, dir, &rotated_name(name), missing)?
+            && let Some((read, cut)) = tail(host, dir, &rotated_name(name), missing)?
         {
-            text = [read.bytes, text].concat();
+            text = [&read.bytes[cut..], &text].concat();
         }
         Ok((cursor, text))
     }
@@ -272,24 +273,23 @@ fn after<H: Host>(
     plain(host, dir, name, Part::After { start_bytes, limit_bytes: limits::LOG_PIECE_BYTES })
 }
 
-/// The last lines of one file, read from its end in growing parts.
+/// The end of one file, and where in it its last lines begin; read in growing parts.
 fn tail<H: Host>(
     host: &H,
     dir: &H::Dir,
     name: &str,
     lines: usize,
-) -> Result<Option<FileRead>, ReadError> {
+) -> Result<Option<(FileRead, usize)>, ReadError> {
     let mut part_bytes = limits::LOG_PIECE_BYTES;
     loop {
-        let Some(mut read) = plain(host, dir, name, Part::Tail(part_bytes))? else {
+        let Some(read) = plain(host, dir, name, Part::Tail(part_bytes))? else {
             return Ok(None);
         };
         // One more than wanted: the first one of a part may have begun before it.
         let enough = read.from_start || count(&read.bytes) > lines;
         if enough || part_bytes >= limits::LOG_LINES_BYTES {
             let cut = start_of_last(&read.bytes, lines);
-            read.bytes.drain(..cut);
-            return Ok(Some(read));
+            return Ok(Some((read, cut)));
         }
         part_bytes = (part_bytes * 4).min(limits::LOG_LINES_BYTES);
     }

@@ -369,7 +369,7 @@ impl<H: Host> ResultsRoot<H> {
         let Some(pending) = &self.pending else { return unread };
         let (sessions, listed) =
             read::listed(host, pending, limits::MAX_SMALL_RECORDS, |entry| Some(entry.name));
-        unread.whole |= listed.is_err();
+        unread.whole |= listed.is_err() || sessions.len() >= limits::MAX_SMALL_RECORDS;
         for name in sessions {
             let dir = match host.open_dir_at(pending, &name) {
                 Ok(dir) => dir,
@@ -394,6 +394,8 @@ impl<H: Host> ResultsRoot<H> {
                 unread.sessions.insert(name);
             }
             if flow.is_break() {
+                // What comes after the bound is as little known as what cannot be entered.
+                unread.whole = true;
                 break;
             }
         }

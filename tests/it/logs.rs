@@ -295,3 +295,23 @@ fn a_cursor_goes_on_in_the_file_that_it_was_in_and_tells_of_gaps() {
     }
     assert_eq!(drained(&mut end, &host, dir), told("turn 18, turn 19, ", true), "a gap is told");
 }
+
+/// Covers RS-OBS-32.
+#[test]
+fn a_cursor_that_begins_at_the_end_knows_the_file_by_what_it_passed_over() {
+    let top = tempfile::tempdir().expect("a temporary directory");
+    let (host, dir) = (RealHost::new(), top.path());
+    let log = dir.join("output-0.log");
+    for (lines, after) in [(0, "new\n"), (0, "anew\nlines\n"), (1, "b\nb\n"), (1, "longer\nb\nc\n")]
+    {
+        fs::write(&log, "a\nb\n").expect("room");
+        let open = host.open_dir(dir).expect("there");
+        let found = Cursor::last_lines(&host, &open, "output-0.log", lines).expect("readable");
+        let (mut end, text) = found;
+        assert_eq!(text, &b"b\n"[..2 * lines]);
+        assert_eq!(drained(&mut end, &host, dir), (String::new(), false), "nothing is new");
+        // Cut in place: the file keeps its number.
+        fs::write(&log, after).expect("room");
+        assert_eq!(drained(&mut end, &host, dir), (after.to_owned(), true), "{lines} {after:?}");
+    }
+}

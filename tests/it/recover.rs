@@ -188,6 +188,25 @@ fn a_pending_result_takes_the_place_of_an_older_public_one() {
     assert!(!store.root().join(pending).exists(), "and not pending any more");
 }
 
+// RS-REC-05: only so many are looked at, and its own may be one of the others.
+#[test]
+fn a_run_whose_result_may_be_beyond_the_bound_is_left_alone() {
+    let store = Store::new();
+    orphan(&store, "told");
+    let pending = "async-subagent-results/result-pending";
+    let stray = format!("{pending}/{SESSION}/stray.json");
+    store.file(&stray, records::result("told", now_ms() - 30_000).to_string());
+    let others = store.folder(&format!("{pending}/a-session"));
+    for n in 0..10_000 {
+        fs::write(others.join(format!("{n}.json")), "{}").expect("room");
+    }
+    let answer = recover(&store, &[]);
+    assert!(actions(&answer).is_empty(), "{answer:?}");
+    assert!(refusal(&answer, "told").contains("not to its end"), "{answer:?}");
+    fs::remove_dir_all(others).expect("ours");
+    assert_eq!(actions(&recover(&store, &[])), [("told".to_owned(), "adopt-result".to_owned())]);
+}
+
 #[test]
 fn a_result_that_cannot_be_read_keeps_the_run_as_it_is() {
     let store = Store::new();

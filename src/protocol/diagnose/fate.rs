@@ -67,7 +67,8 @@ pub fn unfit(e: &RunEvidence, s: &StatusView) -> Option<String> {
     }
     if e.results_unread {
         return Some(
-            "an area of results cannot be entered, and its result may lie there".to_owned(),
+            "an area of results was not looked at, or not to its end, and its result may lie there"
+                .to_owned(),
         );
     }
     None
