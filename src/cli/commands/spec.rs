@@ -4,7 +4,7 @@
 //! the answer is about the protocol that this very program keeps. A word is looked for in this order: a clause, an
 //! area, a page by its number or name, a page by a part of its title. The order is from the strict to the loose,
 //! because an id that were taken for a part of a title would answer another question. A word that is none of them
-//! is a mistake of the caller, who is told the nearest names. No file is opened.
+//! is a mistake of the caller, who is told the nearest names, by the letters that have to be changed. No file is opened.
 
 use std::io::{self, Write};
 
@@ -98,8 +98,9 @@ fn unknown(name: &str, all: &[Clause]) -> Failure {
 fn nearest(name: &str, all: &[Clause]) -> Vec<&'static str> {
     // Nothing is as long as this, and the comparison of two texts takes as long as their product.
     const LONGEST: usize = 40;
-    let wanted: Vec<char> = name.to_lowercase().chars().take(LONGEST + 1).collect();
-    if wanted.is_empty() || wanted.len() > LONGEST {
+    let wanted = name.to_lowercase();
+    let letters = wanted.chars().take(LONGEST + 1).count();
+    if !(1..=LONGEST).contains(&letters) {
         return Vec::new();
     }
     let mut names: Vec<(&str, &str)> = all.iter().map(|clause| (clause.id, clause.id)).collect();
@@ -109,10 +110,10 @@ fn nearest(name: &str, all: &[Clause]) -> Vec<&'static str> {
         let words = page.title().split(|c: char| !c.is_alphanumeric());
         names.extend(words.map(|word| (word, page.stem)));
     }
-    let bound = (wanted.len() / 3).max(1);
+    let bound = (letters / 3).max(1);
     let mut near: Vec<(usize, &str)> = names
         .into_iter()
-        .map(|(name, shown)| (distance(&wanted, &name.to_lowercase()), shown))
+        .map(|(name, shown)| (strsim::levenshtein(&wanted, &name.to_lowercase()), shown))
         .filter(|(letters, _)| *letters <= bound)
         .collect();
     near.sort_by_key(|(letters, _)| *letters);
@@ -124,20 +125,6 @@ fn nearest(name: &str, all: &[Clause]) -> Vec<&'static str> {
     }
     shown.truncate(3);
     shown
-}
-
-/// How many letters have to be changed, added or left out.
-fn distance(one: &[char], other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=one.len()).collect();
-    for (n, letter) in other.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], n + 1);
-        for (i, c) in one.iter().enumerate() {
-            let changed = diagonal + usize::from(*c != letter);
-            diagonal = row[i + 1];
-            row[i + 1] = changed.min(diagonal + 1).min(row[i] + 1);
-        }
-    }
-    row[one.len()]
 }
 
 /// Where a clause stands. One that is withdrawn need not stand anywhere but in the registry.
