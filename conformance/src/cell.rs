@@ -501,7 +501,7 @@ fn merge(value: &mut Value, patch: Option<&Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::Subject;
+    use crate::process::Subject;
 
     #[test]
     fn a_held_process_says_nothing_and_becomes_its_subject_under_the_same_number() {

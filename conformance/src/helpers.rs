@@ -55,7 +55,7 @@ impl Helpers {
         };
         let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while !is_zombie() && std::time::Instant::now() < until {
-            crate::subject::pause();
+            crate::process::pause();
         }
     }
 }

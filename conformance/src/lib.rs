@@ -2,10 +2,10 @@
 //!
 //! Theory of operation. A *scenario* (a JSON file in `checks/`) says what a store holds, what the suite does in the
 //! place of the other roles, and which *checks* judge what came of it. `cases` reads scenarios. For each one
-//! `cell` makes a store of its own, `recorder` watches it, `subject` starts the implementation under test, and
-//! `script` plays the other side. What was seen is `evidence`; `judge` holds the checks against it. `suite`
-//! does that side by side for all scenarios that were asked for. `report` tells what came of it, and `prove` lets the suite judge the
-//! faulty runners of `zoo`.
+//! `cell` makes a store of its own, `recorder` watches it, `subject` says how the implementation under test is called,
+//! `process` starts it, and `script` plays the other side, with processes of its own (`helpers`). What was seen is
+//! `evidence`; `judge` holds the checks against it. `suite` does that side by side for all scenarios that were asked for.
+//! `report` tells what came of it, and `prove` lets the suite judge the mistakes of `zoo`.
 //!
 //! Nothing here uses the library `runstore`: files are read as bytes, JSON by a parser of its own, names are made by
 //! `raw`. If both shared a parser they would be wrong together. A crash of the engine leaves its scratch directory
@@ -24,6 +24,7 @@ mod clauses;
 mod evidence;
 mod helpers;
 mod judge;
+mod process;
 mod raw;
 mod recorder;
 mod script;

@@ -19,8 +19,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::evidence::{Event, Op, Version};
+use crate::process;
 use crate::raw;
-use crate::subject;
 
 /// Directory of the store in which marks are put.
 pub(crate) const MARKS: &str = ".marks";
@@ -137,7 +137,7 @@ pub(crate) fn read(path: &Path, token: Option<&str>) -> Option<Version> {
 fn named_process(text: &str, token: &str) -> Option<bool> {
     let status: serde_json::Value = serde_json::from_str(text).ok()?;
     let pid = ["runnerPid", "ownerPid", "pid"].iter().find_map(|key| status.get(key)?.as_i64())?;
-    Some(subject::carries(pid, token))
+    Some(process::carries(pid, token))
 }
 
 /// The paths that lead to a watched directory, and what is still to be told about renames.

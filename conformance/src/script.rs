@@ -18,8 +18,9 @@ use crate::cases::{Calls, Scenario};
 use crate::cell::{Cell, bytes_of, numbers};
 use crate::evidence::{Event, Evidence, Op, fill, fill_value};
 use crate::helpers::Helpers;
+use crate::process::{Subject, pause};
 use crate::recorder::{Recorder, read};
-use crate::subject::{Adapter, CALL, Mistake, Subject, pause};
+use crate::subject::{Adapter, CALL, Mistake};
 
 /// How long a step of a script waits where it does not say so itself.
 const WAIT_MS: u64 = 25_000;
