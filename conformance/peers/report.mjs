@@ -81,7 +81,7 @@ function play(role, subject, jobs, scenarios = []) {
 
 function slow({ id, trace, missed }, role) {
 	// A runner may wait for ever in what it is judged by; a launcher and an observer end.
-	if (role !== "runner" && /^no end came|did not come within/.test(missed ?? "")) return [id];
+	if (role !== "runner" && /did not come within/.test(missed ?? "")) return [id];
 	const [start, first] = [trace.find((it) => it.path === "start"), trace.find((it) => it.by === "subject")];
 	return start && first && first.atMs - start.atMs > SLOW_START_MS ? [id] : [];
 }

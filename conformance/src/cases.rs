@@ -141,9 +141,11 @@ pub struct Mutant {
 }
 
 impl Scenario {
-    /// Whether it calls operations, which only a subject that declares them can do.
+    /// Whether it calls operations beside that of its role, which only a subject that declares them can do.
     pub(crate) fn is_called(&self) -> bool {
-        self.script.iter().any(|step| step.get("do").is_some_and(|word| word == "call"))
+        let own = main_operation(&self.role);
+        let is_other = |step: &Value| step.get("op").is_some_and(|op| op != own);
+        self.script.iter().any(is_other)
     }
 
     /// Whose names the store has, and so the dialect: `pi` or `dm`.
@@ -153,12 +155,11 @@ impl Scenario {
 }
 
 /// The words that a script may say.
-const STEPS: [&str; 20] = [
+const STEPS: [&str; 19] = [
     "age",
     "call",
     "process",
     "end-process",
-    "ask",
     "observe",
     "prepare",
     "start",
@@ -253,7 +254,7 @@ fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
     let checks = checks.map_err(&wrong)?;
     let mutants = list("mutants");
     let mutants: Result<Vec<_>, _> = mutants.iter().map(|one| mutant(role, one, &checks)).collect();
-    Ok(Scenario {
+    let mut scenario = Scenario {
         id: name.to_owned(),
         role: role.to_owned(),
         about: say("about")?,
@@ -265,7 +266,10 @@ fn read(role: &str, name: &str, text: &str) -> Result<Scenario, String> {
         hammer: value.get("hammer").and_then(Value::as_bool).unwrap_or_default(),
         checks,
         mutants: mutants.map_err(wrong)?,
-    })
+    };
+    let dialect = format!("dialect:{}", scenario.family());
+    scenario.needs.push(dialect);
+    Ok(scenario)
 }
 
 fn needs(value: &Value) -> Vec<String> {

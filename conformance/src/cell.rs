@@ -508,7 +508,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("conformance-gate-{}", std::process::id()));
         let gate = Gate::make(path.clone()).expect("a pipe");
         let command = gate.before(["sh", "-c", "echo $$"].map(str::to_owned).into());
-        let mut subject = Subject::start(&command, "gate", &[], None).expect("a shell");
+        let mut subject = Subject::start(&command, "gate", &[], None, false).expect("a shell");
         assert!(subject.ended().is_none(), "it waits");
         let end = gate.open().expect("the gate opens");
         assert!(subject.wait(std::time::Duration::from_secs(20)), "it goes on");

@@ -77,7 +77,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     /// Starts a command in the directory of the suite, so that relative paths in it mean what its caller means. `env`
-    /// is set beside the token; `input` is a file for its standard input.
+    /// is set beside the token; `input` is a file for its standard input; its standard output may be a terminal.
     ///
     /// # Errors
     /// What the system says, as text.
@@ -86,37 +86,16 @@ impl Subject {
         token: &str,
         env: &[(String, String)],
         input: Option<&Path>,
+        on_terminal: bool,
     ) -> Result<Self, String> {
-        Self::start_with(command, token, env, input, None)
-    }
-
-    /// As [`Subject::start`]; its standard output is a terminal.
-    ///
-    /// # Errors
-    /// What the system says, as text.
-    pub(crate) fn start_on_terminal(
-        command: &[String],
-        token: &str,
-        env: &[(String, String)],
-        input: Option<&Path>,
-    ) -> Result<Self, String> {
-        let pair = terminal().map_err(|e| format!("there is no terminal: {e}"))?;
-        Self::start_with(command, token, env, input, Some(pair))
-    }
-
-    fn start_with(
-        command: &[String],
-        token: &str,
-        env: &[(String, String)],
-        input: Option<&Path>,
-        terminal: Option<(fs::File, fs::File)>,
-    ) -> Result<Self, String> {
+        let pair = on_terminal.then(terminal).transpose();
+        let pair = pair.map_err(|e| format!("there is no terminal: {e}"))?;
         let (program, args) = command.split_first().ok_or("the command is empty")?;
         let stdin = match input {
             None => Stdio::null(),
             Some(path) => fs::File::open(path).map_err(|e| format!("its input: {e}"))?.into(),
         };
-        let (near, far) = terminal.map_or((None, None), |(near, far)| (Some(near), Some(far)));
+        let (near, far) = pair.unzip();
         let mut child = Command::new(program)
             .args(args)
             .env_remove("PI_SUBAGENT_PARENT_SESSION")
@@ -303,12 +282,10 @@ fn carriers(token: &str) -> Vec<(i64, String)> {
 mod tests {
     use super::*;
 
-    type Start = fn(&[String], &str, &[(String, String)], Option<&Path>) -> Result<Subject, String>;
-
     fn sh(script: &str) -> Subject {
         let token = crate::raw::sha256(script.as_bytes());
         let command = ["sh", "-c", script].map(str::to_owned);
-        Subject::start(&command, &token, &[], None).expect("a shell")
+        Subject::start(&command, &token, &[], None, false).expect("a shell")
     }
 
     #[test]
@@ -348,10 +325,9 @@ mod tests {
     fn a_subject_may_have_a_terminal() {
         let script = "test -t 1 && echo yes; echo no >&2";
         let command = ["sh", "-c", script].map(str::to_owned);
-        for (start, want) in
-            [(Subject::start_on_terminal as Start, "yes\r\n"), (Subject::start as Start, "")]
-        {
-            let mut subject = start(&command, "terminal", &[], None).expect("a shell");
+        for (on_terminal, want) in [(true, "yes\r\n"), (false, "")] {
+            let mut subject =
+                Subject::start(&command, "terminal", &[], None, on_terminal).expect("a shell");
             assert!(subject.wait(Duration::from_secs(20)), "it exits");
             assert_eq!(subject.said().stdout, want);
         }

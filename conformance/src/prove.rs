@@ -77,7 +77,6 @@ impl Mistake {
                 program: [zoo, &words].concat(),
                 how: mutant.how.clone(),
                 operation: mutant.operation.clone(),
-                of: mutant.how.get("of").and_then(Value::as_str).map(str::to_owned),
             }),
         }
     }

@@ -5,22 +5,21 @@
 //! that it waits for in vain, and says at which; what it had not done is then not there for any check. Every wait is
 //! bounded by itself and by the scenario, so a subject that does nothing costs its limit and no more.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::cases::{Calls, Scenario};
+use crate::cases::Scenario;
 use crate::cell::{Cell, bytes_of, numbers};
 use crate::evidence::{Event, Evidence, Op, fill, fill_value};
 use crate::helpers::Helpers;
 use crate::process::{Subject, pause};
 use crate::recorder::{Recorder, read};
-use crate::subject::{Adapter, CALL, Mistake};
+use crate::subject::{Adapter, Mistake};
 
 /// How long a step of a script waits where it does not say so itself.
 const WAIT_MS: u64 = 25_000;
@@ -51,8 +50,7 @@ pub(crate) fn play(
         cell,
         recorder,
         subject,
-        role: &scenario.role,
-        calls: scenario.calls.clone(),
+        scenario,
         token,
         until,
         child: None,
@@ -64,7 +62,7 @@ pub(crate) fn play(
     };
     player.seen.trees.insert("start".into(), player.cell.picture());
     for step in &scenario.script {
-        if let Err(missed) = player.step(step, scenario) {
+        if let Err(missed) = player.step(step) {
             player.seen.missed = Some(missed);
             break;
         }
@@ -79,8 +77,7 @@ struct Player<'t> {
     cell: Cell,
     recorder: Recorder,
     subject: &'t Adapter,
-    role: &'t str,
-    calls: Option<Calls>,
+    scenario: &'t Scenario,
     token: String,
     until: Instant,
     child: Option<(Option<String>, Subject)>,
@@ -94,15 +91,18 @@ struct Player<'t> {
 }
 
 impl Player<'_> {
-    fn step(&mut self, step: &Value, scenario: &Scenario) -> Result<(), String> {
+    fn step(&mut self, step: &Value) -> Result<(), String> {
         let step = numbers(&fill_value(&self.cell.names, step));
         let text = |key: &str| step.get(key).and_then(Value::as_str);
         let path = text("path").unwrap_or_default().to_owned();
         let ms = step.get("ms").and_then(Value::as_u64);
         match text("do").unwrap_or_default() {
-            "start" => self.start(&step, scenario),
-            "ask" => return self.ask(ms),
-            "call" => return self.call(&step, ms),
+            "start" => self.start(&step),
+            "call" => {
+                let args = step.get("args").and_then(Value::as_object).cloned();
+                let op = text("op").unwrap_or_default();
+                return self.call(&step, op, args.unwrap_or_default());
+            }
             "process" => {
                 let name = text("name").unwrap_or_default();
                 match self.helpers.start(name, text("script"), &mut self.cell.names) {
@@ -119,8 +119,8 @@ impl Player<'_> {
                 self.launched(2_147_480_000);
             }
             "observe" => {
-                let waits = step.get("wait") != Some(&Value::Bool(false));
-                return self.observe(text("runner").unwrap_or_default(), waits, ms);
+                let runner = json!(["sh", "-c", text("runner").unwrap_or_default()]);
+                return self.call(&step, "observe", Map::from_iter([("runner".into(), runner)]));
             }
             "say" => {
                 self.seen.said.insert(path.clone());
@@ -142,32 +142,21 @@ impl Player<'_> {
             }
             "await" => {
                 let what = step.get("where").cloned().unwrap_or(Value::Null);
-                let patient = step.get("patient").and_then(Value::as_bool).unwrap_or_default();
-                let waited = self.wait(ms, &path, patient, |cell| holds(&cell.path(&path), &what));
-                return if may_fail(&step) { Ok(()) } else { waited };
+                let there = |player: &Self| holds(&player.cell.path(&path), &what);
+                return self.wait(&step, &path, there);
             }
             "await-gone" => {
-                let gone = |cell: &Cell| fs::symlink_metadata(cell.path(&path)).is_err();
-                let patient = step.get("patient").and_then(Value::as_bool).unwrap_or_default();
-                let waited = self.wait(ms, &format!("{path} to go"), patient, gone);
-                return if may_fail(&step) { Ok(()) } else { waited };
+                let gone = |player: &Self| player.cell.path(&path).symlink_metadata().is_err();
+                return self.wait(&step, &format!("{path} to go"), gone);
             }
             "await-said" => {
-                let waited = self.await_said(text("text").unwrap_or_default(), ms);
-                let may_miss = step.get("maybe").and_then(Value::as_bool).unwrap_or_default();
-                return if may_miss { Ok(()) } else { waited };
+                let wanted = text("text").unwrap_or_default();
+                let said = |player: &Self| {
+                    player.child.as_ref().is_some_and(|(_, child)| child.has_said(wanted))
+                };
+                return self.wait(&step, &format!("`{wanted}`"), said);
             }
-            "await-exit" => {
-                let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
-                let ended = self.child.as_mut().is_none_or(|(_, child)| child.wait(limit));
-                if !ended {
-                    return Err(format!(
-                        "the end of the subject did not come within {} ms",
-                        limit.as_millis()
-                    ));
-                }
-                self.recorder.mark("exit");
-            }
+            "await-exit" => return self.end_of_child(&step),
             "hold" => {
                 let limit = Duration::from_millis(ms.unwrap_or(300)).min(self.rest());
                 match &mut self.child {
@@ -192,10 +181,14 @@ impl Player<'_> {
                 self.cell.names.insert(name, value);
             }
             "signal" => {
-                let signal = match text("name") {
-                    Some("TERM") => rustix::process::Signal::TERM,
-                    Some("USR2") => rustix::process::Signal::USR2,
-                    _ => rustix::process::Signal::KILL,
+                let signal = match text("name").unwrap_or_default() {
+                    "TERM" => rustix::process::Signal::TERM,
+                    "USR2" => rustix::process::Signal::USR2,
+                    "KILL" => rustix::process::Signal::KILL,
+                    other => {
+                        self.seen.broken = Some(format!("nobody knows the signal `{other}`"));
+                        return Ok(());
+                    }
                 };
                 if let Some((_, child)) = &mut self.child {
                     // What makes a mistake passes no signal on, and hears none.
@@ -218,44 +211,32 @@ impl Player<'_> {
         }
     }
 
-    fn start(&mut self, step: &Value, scenario: &Scenario) {
-        let config = step.get("config").and_then(Value::as_str);
+    fn start(&mut self, step: &Value) {
         let word = |key: &str| step.get(key).and_then(Value::as_str);
-        if let Err(e) = self.cell.write_config(config, word("configAs")) {
+        if let Err(e) = self.cell.write_config(word("config"), word("configAs")) {
             self.seen.broken = Some(format!("the configuration cannot be written: {e}"));
             return;
         }
-        self.recorder.mark("start");
-        let family = scenario.family();
-        let root = self.cell.root.to_string_lossy().into_owned();
-        let env = [(format!("{}_SUBAGENTS_TEMP_ROOT", family.to_uppercase()), root)];
-        let command = self.subject.main.for_config(&self.cell.config_path());
-        let (mut command, made) = self.subject.called(command, "run", &self.cell.names);
-        let env = [env.as_slice(), made.as_slice()].concat();
-        if let Some(umask) = word("umask") {
-            let script = format!("umask {umask}; exec \"$@\"");
-            command.splice(0..0, ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
+        let config = self.cell.config_path().to_string_lossy().into_owned().into();
+        if let Err(why) = self.begin(step, "run", Map::from_iter([("config".into(), config)])) {
+            self.seen.broken = Some(why);
+            return;
         }
-        let command = self.recorded(command);
-        let child = match Subject::start(&command, &self.token, &env, None) {
-            Ok(child) => child,
-            Err(e) => {
-                self.seen.broken = Some(e);
-                return;
-            }
-        };
-        let pid = child.pid();
-        self.child = Some((None, child));
-        self.launched(pid);
-        if scenario.hammer {
+        self.launched(self.pid());
+        if self.scenario.hammer {
             self.hammer = Some(Hammer::start(&self.cell));
         }
         self.recorder.mark("launched");
     }
 
+    /// The number of the process that was begun last.
+    fn pid(&self) -> i64 {
+        self.child.as_ref().map_or(0, |(_, child)| child.pid())
+    }
+
     /// A command whose system calls are recorded and refused as the scenario says.
     fn recorded(&self, mut command: Vec<String>) -> Vec<String> {
-        let Some(calls) = &self.calls else { return command };
+        let Some(calls) = &self.scenario.calls else { return command };
         let log = self.cell.calls_path().to_string_lossy().into_owned();
         let mut words: Vec<String> =
             ["strace", "-f", "-y", "-qq", "-A", "-s", "4096", "-o", &log].map(str::to_owned).into();
@@ -276,99 +257,87 @@ impl Player<'_> {
         self.made(done, &run);
     }
 
-    /// Lets an observer start a runner, and waits until it has settled the end, if it is to.
-    fn observe(&mut self, runner: &str, waits: bool, ms: Option<u64>) -> Result<(), String> {
-        let command = self.subject.main.for_runner(&self.cell.names, &["sh", "-c", runner]);
-        let (command, made) = self.subject.called(command, "observe", &self.cell.names);
-        // An observer may need a session of its own, which no leader of a group can make.
-        let wrapped = ["sh", "-c", "\"$@\"; exit $?", "sh"].map(str::to_owned);
-        let command = self.recorded([wrapped.as_slice(), command.as_slice()].concat());
-        let root = self.cell.root.to_string_lossy().into_owned();
-        let env = [("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
-        self.recorder.mark("start");
-        let env = [env.as_slice(), made.as_slice()].concat();
-        if waits { self.run_to_its_end(&command, &env, ms) } else { self.begin(&command, &env) }
-    }
-
-    /// Asks a reader about the store; its answer is what it says until it has ended.
-    fn ask(&mut self, ms: Option<u64>) -> Result<(), String> {
-        let command = self.subject.main.for_store(&self.cell.root, crate::raw::now_ms());
-        let (command, made) = self.subject.called(command, "inspect", &self.cell.names);
-        let command = self.recorded(command);
-        self.recorder.mark("start");
-        self.run_to_its_end(&command, &made, ms)
-    }
-
-    /// Calls an operation with a request on its standard input; waits for its end, unless `wait` says no.
-    fn call(&mut self, step: &Value, ms: Option<u64>) -> Result<(), String> {
+    /// Begins an operation of the subject: in the hands of the mistake that is made around it, with its system calls recorded,
+    /// and held at a gate while what is to name its process is planted. All but a runner get the request on their standard input.
+    ///
+    /// # Errors
+    /// Why it cannot be started.
+    fn begin(&mut self, step: &Value, op: &str, given: Map<String, Value>) -> Result<(), String> {
         let text = |key: &str| step.get(key).and_then(Value::as_str);
-        let op = text("op").unwrap_or_default();
-        let Some(template) = self.subject.operation(self.role, op) else {
-            return Err(format!("the subject has no command for the operation `{op}`"));
-        };
         let now = step.get("now").and_then(Value::as_i64).unwrap_or_else(crate::raw::now_ms);
-        let given = step.get("args").and_then(Value::as_object).cloned().unwrap_or_default();
-        let names = self.cell.names.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
-        let mut args: BTreeMap<String, Value> = names.collect();
-        args.extend(given.clone());
-        args.insert("now".into(), now.into());
         let root = self.cell.root.to_string_lossy().into_owned();
-        let request = json!({"schema": "runstore.conformance.request/1", "op": op, "root": root, "now": now, "args": given});
-        let input = self.cell.request(&request).map_err(|e| format!("no request: {e}"))?;
-        // A mistake may be made at the call of one name alone.
-        let name = text("as").unwrap_or_default().to_owned();
-        self.cell.names.insert(CALL.to_owned(), name);
-        let (command, made) = self.subject.called(template.for_call(&args), op, &self.cell.names);
-        self.cell.names.remove(CALL);
-        let command = self.recorded(command);
-        let mut env = vec![("PI_SUBAGENTS_TEMP_ROOT".to_owned(), root)];
+        let names = self.cell.names.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
+        let args = names.chain(given.clone()).chain([("now".to_owned(), now.into())]).collect();
+        let words = self.subject.words(&self.scenario.role, op, &args);
+        let words =
+            words.ok_or_else(|| format!("the subject has no command for the operation `{op}`"))?;
+        let (words, made) = self.subject.called(words, op, text("as"), &self.cell.names);
+        let umask = text("umask").map(|umask| format!("umask {umask}; exec \"$@\""));
+        // An observer may need a session of its own, which no leader of a group can make.
+        let child = (op == "observe").then(|| "\"$@\"; exit $?".to_owned());
+        let mut command: Vec<String> = Vec::new();
+        for script in umask.into_iter().chain(child) {
+            command.extend(["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]);
+        }
+        command.extend(words);
+        let mut command = self.recorded(command);
+        let input = (op != "run").then(|| {
+            let request = json!({"schema": "runstore.conformance.request/1", "op": op, "root": root, "now": now, "args": given});
+            self.cell.request(&request)
+        });
+        let input = input.transpose().map_err(|e| format!("no request: {e}"))?;
+        let own = step.get("own");
+        let gate = own.map(|_| self.cell.gate()).transpose();
+        let gate = gate.map_err(|e| format!("its process cannot be held: {e}"))?;
+        if let Some(gate) = &gate {
+            command = gate.before(command);
+        }
+        let family = self.scenario.family().to_uppercase();
+        let mut env = vec![(format!("{family}_SUBAGENTS_TEMP_ROOT"), root)];
         for (key, value) in step.get("env").and_then(Value::as_object).into_iter().flatten() {
             env.push((key.clone(), value.as_str().unwrap_or_default().to_owned()));
         }
         env.extend(made);
         self.past.extend(self.child.take());
         self.recorder.mark("start");
-        let name = text("as").map(str::to_owned);
-        let own = step.get("own");
-        let gate = own.map(|_| self.cell.gate()).transpose();
-        let gate = gate.map_err(|e| format!("its process cannot be held: {e}"))?;
-        let command = gate.as_ref().map_or(command.clone(), |gate| gate.before(command));
-        let start = match step.get("terminal") {
-            Some(Value::Bool(true)) => Subject::start_on_terminal,
-            _ => Subject::start,
-        };
-        match start(&command, &self.token, &env, Some(&input)) {
-            Ok(child) => self.child = Some((name.clone(), child)),
-            Err(e) => {
-                self.seen.broken = Some(e);
-                return Ok(());
-            }
-        }
+        let on_terminal = step.get("terminal") == Some(&Value::Bool(true));
+        let child = Subject::start(&command, &self.token, &env, input.as_deref(), on_terminal)?;
+        self.child = Some((text("as").map(str::to_owned), child));
         if let (Some(own), Some(gate)) = (own, gate) {
             self.plant_own(own);
             self.gates.extend(gate.open());
         }
+        Ok(())
+    }
+
+    /// Calls an operation; waits for its end, unless `wait` says no.
+    fn call(&mut self, step: &Value, op: &str, given: Map<String, Value>) -> Result<(), String> {
+        if let Err(why) = self.begin(step, op, given) {
+            self.seen.broken = Some(why);
+            return Ok(());
+        }
         if step.get("wait") == Some(&Value::Bool(false)) {
             return Ok(());
         }
-        let ended = self.end_of_child(ms);
-        let is_wanted = name.is_some() || text("save").is_some();
+        let ended = self.end_of_child(step);
+        let text = |key: &str| step.get(key).and_then(Value::as_str);
+        let (name, save) = (text("as"), text("save"));
+        let is_wanted = name.is_some() || save.is_some();
         let said = self.child.as_mut().filter(|_| is_wanted).map(|(_, child)| child.said());
-        if let (Some(path), Some(said)) = (text("save"), &said) {
+        if let (Some(path), Some(said)) = (save, &said) {
             self.seen.said.insert(path.to_owned());
             let done = self.cell.put(path, said.stdout.as_bytes());
             self.made(done, path);
         }
         if let (Some(name), Some(said)) = (name, said) {
-            self.seen.said_as.insert(name, said);
+            self.seen.said_as.insert(name.to_owned(), said);
         }
         ended
     }
 
     /// Plants a file that names the process of a call, which is held meanwhile.
     fn plant_own(&mut self, own: &Value) {
-        let pid = self.child.as_ref().map_or(0, |(_, child)| child.pid());
-        self.cell.names.insert("own.pid".into(), pid.to_string());
+        self.cell.names.insert("own.pid".into(), self.pid().to_string());
         let own = numbers(&fill_value(&self.cell.names, own));
         let path = own.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
         self.seen.said.insert(path.clone());
@@ -376,69 +345,48 @@ impl Player<'_> {
         self.made(done, &path);
     }
 
-    fn begin(&mut self, command: &[String], env: &[(String, String)]) -> Result<(), String> {
-        match Subject::start(command, &self.token, env, None) {
-            Ok(child) => self.child = Some((None, child)),
-            Err(e) => self.seen.broken = Some(e),
+    /// How long a step may wait.
+    fn limit(&self, step: &Value) -> Duration {
+        let ms = step.get("ms").and_then(Value::as_u64).unwrap_or(WAIT_MS);
+        Duration::from_millis(ms).min(self.rest())
+    }
+
+    /// Waits for the end of the subject.
+    fn end_of_child(&mut self, step: &Value) -> Result<(), String> {
+        let limit = self.limit(step);
+        if !self.child.as_mut().is_none_or(|(_, child)| child.wait(limit)) {
+            let ms = limit.as_millis();
+            return Err(format!("the end of the subject did not come within {ms} ms"));
         }
+        self.recorder.mark("exit");
         Ok(())
     }
 
-    fn run_to_its_end(
-        &mut self,
-        command: &[String],
-        env: &[(String, String)],
-        ms: Option<u64>,
-    ) -> Result<(), String> {
-        self.begin(command, env)?;
-        if self.seen.broken.is_some() { Ok(()) } else { self.end_of_child(ms) }
-    }
-
-    fn end_of_child(&mut self, ms: Option<u64>) -> Result<(), String> {
-        let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
-        let ended = self.child.as_mut().is_none_or(|(_, child)| child.wait(limit));
-        self.recorder.mark("exit");
-        if ended { Ok(()) } else { Err(format!("no end came within {} ms", limit.as_millis())) }
-    }
-
-    /// Waits for something, also a moment longer than the subject lives.
+    /// Waits for something: a moment longer than the subject lives, with `patient` also after that. With `maybe` the script goes on
+    /// where that is in vain.
     fn wait(
         &mut self,
-        ms: Option<u64>,
+        step: &Value,
         what: &str,
-        patient: bool,
-        is_so: impl Fn(&Cell) -> bool,
+        is_so: impl Fn(&Self) -> bool,
     ) -> Result<(), String> {
-        let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
+        let says = |key: &str| step.get(key) == Some(&Value::Bool(true));
+        let limit = self.limit(step);
         let until = Instant::now() + limit;
         loop {
             let ended = self.child.as_mut().is_none_or(|(_, child)| child.ended().is_some());
-            if is_so(&self.cell) {
+            if is_so(self) {
                 return Ok(());
             }
-            if ended && !patient {
-                return Err(format!("the subject ended without {what}"));
-            }
-            if Instant::now() >= until {
-                return Err(format!("{what} did not come within {} ms", limit.as_millis()));
-            }
-            pause();
-        }
-    }
-
-    /// Waits until the subject has said something, so that it is known to be at work.
-    fn await_said(&mut self, wanted: &str, ms: Option<u64>) -> Result<(), String> {
-        let limit = Duration::from_millis(ms.unwrap_or(WAIT_MS)).min(self.rest());
-        let until = Instant::now() + limit;
-        loop {
-            let ended = self.child.as_mut().is_none_or(|(_, child)| child.ended().is_some());
-            if self.child.as_ref().is_some_and(|(_, child)| child.has_said(wanted)) {
-                return Ok(());
-            }
-            if ended || Instant::now() >= until {
-                return Err(format!("the subject did not say `{wanted}`"));
-            }
-            pause();
+            let missed = if ended && !says("patient") {
+                format!("the subject ended without {what}")
+            } else if Instant::now() >= until {
+                format!("{what} did not come within {} ms", limit.as_millis())
+            } else {
+                pause();
+                continue;
+            };
+            return if says("maybe") { Ok(()) } else { Err(missed) };
         }
     }
 
@@ -486,11 +434,6 @@ fn is_of_suite(event: &Event, seen: &Evidence) -> bool {
         return seen.said.iter().any(|path| path.starts_with(&below));
     }
     event.op == Op::Mark || (event.op == Op::Renamed && event.from.is_none() && said)
-}
-
-/// Whether a script goes on where this step waits in vain.
-fn may_fail(step: &Value) -> bool {
-    step.get("maybe").and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// Whether a file is there and holds members of these values.

@@ -5,14 +5,13 @@
 //! [`Adapter::called`] puts the program that makes a mistake around the words. Nothing is started here: `process` does that.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::Value;
 
 use crate::cell::numbers;
 use crate::evidence::fill_value;
 
-/// A command with a place for the configuration.
+/// A command with places, `{name}`, for what is known when it is called.
 #[derive(Clone, Debug, Default)]
 pub struct Template(pub Vec<String>);
 
@@ -44,14 +43,15 @@ pub(crate) struct Mistake {
     pub(crate) how: Value,
     /// The operation at which it is made.
     pub(crate) operation: String,
-    /// The call at which alone it is made, by its name.
-    pub(crate) of: Option<String>,
 }
 
-/// While an operation is called, the name of the call stands under this one.
-pub(crate) const CALL: &str = "call";
-
 impl Mistake {
+    /// Whether it is made at a call of this name: at the one that it names (`of`), else at each.
+    fn is_at(&self, call: Option<&str>) -> bool {
+        let of = self.how.get("of").and_then(Value::as_str);
+        of.is_none() || of == call
+    }
+
     /// Whether signals are for the subject within alone.
     pub(crate) fn is_deaf(&self) -> bool {
         self.how.get("deaf") == Some(&Value::Bool(true))
@@ -107,8 +107,11 @@ impl Adapter {
     /// What it can do in a role, as checks ask for it.
     pub(crate) fn skills(&self, role: &str) -> Vec<String> {
         let names = self.operations.keys().map(String::as_str);
-        let all = names.chain([main_operation(role)]);
-        all.map(|name| format!("op:{name}")).collect()
+        let all = names.chain([main_operation(role)]).map(|name| format!("op:{name}"));
+        let speaks =
+            |word: &str| self.dialects.as_ref().is_none_or(|all| all.iter().any(|one| one == word));
+        let spoken = ["pi", "dm"].into_iter().filter(|word| speaks(word));
+        all.chain(spoken.map(|word| format!("dialect:{word}"))).collect()
     }
 
     /// The first member that an answer is asked for and that it is declared not to tell.
@@ -127,18 +130,38 @@ impl Adapter {
         main.or_else(|| self.operations.get(name))
     }
 
+    /// The words of an operation of a role: each place is filled, and what the operation is about is appended where the
+    /// command has no place for it.
+    pub(crate) fn words(
+        &self,
+        role: &str,
+        name: &str,
+        args: &BTreeMap<String, Value>,
+    ) -> Option<Vec<String>> {
+        let template = self.operation(role, name)?;
+        let own = match name {
+            "run" => "{config}",
+            "inspect" => "{root}",
+            "observe" => "{runner}",
+            _ => return Some(template.filled(args)),
+        };
+        let mut template = template.clone();
+        if !template.0.iter().any(|word| word.contains(own)) {
+            template.0.push(own.to_owned());
+        }
+        Some(template.filled(args))
+    }
+
     /// A command as it is called for an operation, and the environment that it needs: as it is, or in the hands of
-    /// the program that makes a mistake.
+    /// the program that makes a mistake. `call` is the name of the call, if it has one.
     pub(crate) fn called(
         &self,
         words: Vec<String>,
         operation: &str,
+        call: Option<&str>,
         names: &BTreeMap<String, String>,
     ) -> (Vec<String>, Vec<(String, String)>) {
-        let is_here = |mistake: &&Mistake| {
-            let of = mistake.of.as_ref();
-            mistake.operation == operation && of.is_none_or(|of| names.get(CALL) == Some(of))
-        };
+        let is_here = |mistake: &&Mistake| mistake.operation == operation && mistake.is_at(call);
         match self.mistake.as_ref().filter(is_here) {
             None => (words, Vec::new()),
             Some(mistake) => {
@@ -163,41 +186,21 @@ pub fn main_operation(role: &str) -> &'static str {
     }
 }
 
+/// The name of which a word is the place, if it is nothing else.
+fn name_of(word: &str) -> Option<&str> {
+    let name = word.strip_prefix('{')?.strip_suffix('}')?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (!name.is_empty() && name.chars().all(is_part)).then_some(name)
+}
+
 impl Template {
-    /// The command for one configuration: `{config}` is replaced, else the path is appended.
-    pub(crate) fn for_config(&self, config: &Path) -> Vec<String> {
-        let path = config.to_string_lossy();
-        let mut out: Vec<String> =
-            self.0.iter().map(|arg| arg.replace("{config}", &path)).collect();
-        if !self.0.iter().any(|arg| arg.contains("{config}")) {
-            out.push(path.into_owned());
-        }
-        out
-    }
-
-    /// The command for one run that is to be observed: `{root}`, `{runDir}` and `{instance}` are replaced, and the words
-    /// of the runner are appended.
-    pub(crate) fn for_runner(
-        &self,
-        names: &BTreeMap<String, String>,
-        runner: &[&str],
-    ) -> Vec<String> {
-        let name = |key: &str| names.get(key).map_or("", String::as_str);
-        let fill = |arg: &String| {
-            ["root", "runDir", "instance"]
-                .iter()
-                .fold(arg.clone(), |arg, key| arg.replace(&format!("{{{key}}}"), name(key)))
-        };
-        self.0.iter().map(fill).chain(runner.iter().map(|word| (*word).to_owned())).collect()
-    }
-
     /// The command for one call of an operation: each `{name}` is replaced by the argument or name of the scenario. A
     /// word that is nothing but the name of a list becomes the words of the list.
-    pub(crate) fn for_call(&self, args: &BTreeMap<String, Value>) -> Vec<String> {
+    fn filled(&self, args: &BTreeMap<String, Value>) -> Vec<String> {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let mut out = Vec::new();
         for word in &self.0 {
-            let name = word.strip_prefix('{').and_then(|word| word.strip_suffix('}'));
+            let name = name_of(word);
             match name.and_then(|name| args.get(name)) {
                 Some(Value::Array(items)) => out.extend(items.iter().map(text)),
                 // What the call does not say is left out.
@@ -209,22 +212,12 @@ impl Template {
         }
         out
     }
-
-    /// The command for one question about a store: `{root}` and `{now}` are replaced, and without `{root}` the path is
-    /// appended.
-    pub(crate) fn for_store(&self, root: &Path, now_ms: i64) -> Vec<String> {
-        let path: Value = root.to_string_lossy().into();
-        let args = BTreeMap::from([("root".into(), path), ("now".into(), now_ms.into())]);
-        let mut out = self.for_call(&args);
-        if !self.0.iter().any(|arg| arg.contains("{root}")) {
-            out.push(root.to_string_lossy().into_owned());
-        }
-        out
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -232,9 +225,8 @@ mod tests {
         let mistake = |of: Option<&str>| Adapter {
             mistake: Some(Mistake {
                 program: vec!["zoo".into()],
-                how: Value::Null,
+                how: json!({ "of": of }),
                 operation: "find".into(),
-                of: of.map(str::to_owned),
             }),
             ..Adapter::default()
         };
@@ -245,17 +237,37 @@ mod tests {
             (Some("a"), "find", Some("b"), false),
             (Some("a"), "find", None, false),
         ] {
-            let names = call.map(|call| (CALL.to_owned(), call.to_owned())).into_iter().collect();
-            let (words, _) = mistake(of).called(vec!["x".into()], operation, &names);
+            let none = BTreeMap::new();
+            let (words, _) = mistake(of).called(vec!["x".into()], operation, call, &none);
             assert_eq!(words.len() == 2, made, "{of:?} {operation} {call:?}");
         }
     }
 
     #[test]
-    fn a_place_for_the_configuration_is_filled_or_made() {
-        let words = |list: &[&str]| Template(list.iter().map(|w| (*w).to_owned()).collect());
-        let path = Path::new("/c");
-        assert_eq!(words(&["a", "x{config}y"]).for_config(path), ["a", "x/cy"]);
-        assert_eq!(words(&["a", "b"]).for_config(path), ["a", "b", "/c"]);
+    fn every_place_is_filled_and_what_the_operation_is_about_has_one() {
+        let args = [
+            ("config", json!("/c")),
+            ("root", json!("/r")),
+            ("now", json!(7)),
+            ("runner", json!(["sh", "-c", "exit {now}"])),
+        ];
+        let args = args.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        for (role, words, want) in [
+            ("runner", &["a", "x{config}y"][..], &["a", "x/cy"][..]),
+            ("runner", &["a", "b"], &["a", "b", "/c"]),
+            ("reader", &["a", "{now}"], &["a", "7", "/r"]),
+            ("reader", &["a", "--at={now}", "{root}", "{more}"], &["a", "--at=7", "/r"]),
+            ("observer", &["a", "{root}"], &["a", "/r", "sh", "-c", "exit {now}"]),
+            ("observer", &["a", "{runner}", "b"], &["a", "sh", "-c", "exit {now}", "b"]),
+            ("repairer", &["sh", "-c", "{ a; }", "{}"], &["sh", "-c", "{ a; }", "{}"]),
+        ] {
+            let main = Template(words.iter().map(|word| (*word).to_owned()).collect());
+            let found = Adapter::from(main).words(role, main_operation(role), &args);
+            assert_eq!(
+                found.as_deref(),
+                Some(want.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>().as_slice()),
+                "{words:?}"
+            );
+        }
     }
 }

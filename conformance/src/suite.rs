@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use serde_json::Value;
+
 use crate::cases::{self, Check, Grade, Scenario};
-use crate::evidence::{Evidence, Op};
+use crate::evidence::{Event, Evidence, Op};
 use crate::judge::{Found, judge};
 use crate::script::play;
 use crate::subject::Adapter;
@@ -245,8 +247,9 @@ pub fn run(
     );
     let (smoke, mut skills) = smoke(&first, &wanted.role)?;
     skills.extend(subject.skills(&wanted.role));
-    // The system calls of every role can be recorded, where those of one can.
-    skills.extend(strace_skill());
+    if can_record_calls() {
+        skills.push("strace".to_owned());
+    }
     let asked = |scenario: &Scenario| scenario.needs.iter().all(|need| skills.contains(need));
     let mut played = BTreeMap::new();
     for round in 0..wanted.repeat.max(1) {
@@ -266,10 +269,6 @@ pub fn run(
             let needs = scenario.needs.iter().chain(&check.needs);
             let mut lacks: Vec<_> = needs.filter(|need| !skills.contains(need)).cloned().collect();
             lacks.extend(subject.untold(&check.args));
-            let dialect = scenario.family();
-            if subject.dialects.as_ref().is_some_and(|all| !all.iter().any(|one| one == dialect)) {
-                lacks.push(format!("dialect:{dialect}"));
-            }
             verdict(scenario, check, seen, &lacks, wanted)
         }));
     }
@@ -329,51 +328,44 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
     if let Some(why) = &seen.broken {
         return Err(Refused::Adapter(why.clone()));
     }
+    let no_answer = |wanted: &str| {
+        let said = crate::raw::brief(&format!("{}{}", seen.last.stdout, seen.last.stderr), 200);
+        Refused::Adapter(format!("it gave no {wanted}, but `{said}`"))
+    };
+    let in_json = "the subject answered in JSON".to_owned();
     if role == "reader" {
-        let runs = seen.last.answer.as_ref().and_then(|answer| answer.get("runs"));
-        if !runs.is_some_and(serde_json::Value::is_array) {
-            let said = crate::raw::brief(&format!("{}{}", seen.last.stdout, seen.last.stderr), 200);
-            return Err(Refused::Adapter(format!(
-                "it gave no JSON object with `runs`, but `{said}`"
-            )));
-        }
-        let first = runs.and_then(|runs| runs.get(0)).and_then(serde_json::Value::as_object);
-        let all = seen.last.answer.as_ref().and_then(serde_json::Value::as_object);
-        let members = first.into_iter().chain(all).flat_map(|members| members.keys());
+        let answer = seen.last.answer.as_ref();
+        let runs = answer.and_then(|answer| answer.get("runs")?.as_array());
+        let runs = runs.ok_or_else(|| no_answer("JSON object with `runs`"))?;
+        let tops = [runs.first(), answer].into_iter().flatten().filter_map(Value::as_object);
+        let members = tops.flat_map(|members| members.keys());
         let skills = members.map(|name| format!("answer:{name}"));
         let pidfs = crate::raw::process_inode(std::process::id()).map(|_| "pidfs".to_owned());
-        let skills = skills.chain(pidfs).collect();
-        return Ok(("the subject answered in JSON".into(), skills));
+        return Ok((in_json, skills.chain(pidfs).collect()));
     }
     if role == "launcher" || role == "repairer" {
-        let is_json = seen.last.answer.is_some();
-        if !is_json {
-            let said = crate::raw::brief(&format!("{}{}", seen.last.stdout, seen.last.stderr), 200);
-            return Err(Refused::Adapter(format!("it gave no JSON, but `{said}`")));
-        }
-        return Ok(("the subject answered in JSON".into(), strace_skill()));
+        return match &seen.last.answer {
+            None => Err(no_answer("JSON")),
+            Some(_) => Ok((in_json, Vec::new())),
+        };
     }
     if role == "observer" {
-        let wrote = |event: &crate::evidence::Event| {
-            !event.by_suite && event.path.ends_with("/process-terminal.json")
-        };
+        let wrote =
+            |event: &Event| !event.by_suite && event.path.ends_with("/process-terminal.json");
         let told = if seen.trace.iter().any(wrote) {
             "the subject observed the end of a runner"
         } else {
             "the subject wrote no proof: look at the command first, then at the implementation"
         };
-        return Ok((told.into(), strace_skill()));
+        return Ok((told.into(), Vec::new()));
     }
-    let mut skills = strace_skill();
-    if seen.trace.iter().any(|event| event.op == Op::Mark && event.path.starts_with("work-")) {
-        skills.push("commands".to_owned());
-    }
+    let is_work = |event: &Event| event.op == Op::Mark && event.path.starts_with("work-");
+    let runs_commands = seen.trace.iter().any(is_work);
     let touched = seen.trace.iter().any(|event| {
         !event.by_suite
             && !matches!(event.op, Op::Mark | Op::Found)
             && !event.path.starts_with("async-cfg-")
     });
-    let runs_commands = skills.iter().any(|skill| skill == "commands");
     let told = match (touched, !runs_commands) {
         (true, false) => "the subject was let in and ran the commands of its configuration",
         (true, true) => {
@@ -383,11 +375,7 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
             "the subject did not touch its run: look at the command first, then at the implementation"
         }
     };
-    Ok((told.to_owned(), skills))
-}
-
-fn strace_skill() -> Vec<String> {
-    can_record_calls().then(|| "strace".to_owned()).into_iter().collect()
+    Ok((told.to_owned(), runs_commands.then(|| "commands".to_owned()).into_iter().collect()))
 }
 
 /// Whether there is a program that records system calls, and the system lets it.
