@@ -947,32 +947,8 @@ class RunnerConfig(_RunnerConfigRequired, total=False):
     timeoutMs: int
 
 
-class _RunnerStartupReadyOwnerRequired(TypedDict):
-    acquiredAt: str
-    acquiredAtMs: int
-    canonicalSessionFile: str
-    hostname: str
-    pid: int
-    runId: str
-    sourceRunId: str
-    token: str
-    updatedAtMs: int
-    version: Literal[1]
-    writerState: LeaseWriterState
-
-
-class RunnerStartupReadyOwner(_RunnerStartupReadyOwnerRequired, total=False):
-    bootId: str
-    parentSessionId: str
-    pidNamespaceScope: str
-    pidfdInode: str
-    processStartIdentity: str
-    writerPid: int
-    writerProcessStartIdentity: str
-
-
 class RunnerStartupReady(TypedDict):
-    owner: RunnerStartupReadyOwner
+    owner: LeaseOwner
     pid: int
     state: Literal["ready"]
     token: str
@@ -1195,7 +1171,6 @@ CLOSED: FrozenSet[Any] = frozenset([
     RunnerConfigNestedSelfPathItem,
     RunnerConfigNestedSelf,
     RunnerConfigRevivalLease,
-    RunnerStartupReadyOwner,
     RunnerStartupReady,
     RunnerStartupAcknowledgedOrConfirmed,
     RunnerStartupError,

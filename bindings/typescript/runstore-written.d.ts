@@ -791,29 +791,8 @@ export interface RunnerConfig {
   [member: string]: unknown;
 }
 
-export interface RunnerStartupReadyOwner {
-  acquiredAt: string;
-  acquiredAtMs: number;
-  bootId?: string;
-  canonicalSessionFile: string;
-  hostname: string;
-  parentSessionId?: string;
-  pid: number;
-  pidNamespaceScope?: string;
-  pidfdInode?: string;
-  processStartIdentity?: string;
-  runId: string;
-  sourceRunId: string;
-  token: string;
-  updatedAtMs: number;
-  version: 1;
-  writerPid?: number;
-  writerProcessStartIdentity?: string;
-  writerState: LeaseWriterState;
-}
-
 export interface RunnerStartupReady {
-  owner: RunnerStartupReadyOwner;
+  owner: LeaseOwner;
   pid: number;
   state: "ready";
   token: string;

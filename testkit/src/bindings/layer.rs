@@ -12,7 +12,8 @@ pub(super) struct Layer {
     pub(super) about: &'static str,
     /// Whether it is what a reader has to bear: lists of words may be open in it, and objects are.
     pub(super) is_open: bool,
-    /// Lists of words that stand at several places: where one of them stands, and their name.
+    /// Lists of words that stand at several places, or did so when they got their name, which users have: where one of
+    /// them stands, and their name.
     pub(super) shared: &'static [(&'static str, &'static str, &'static str)],
 }
 
