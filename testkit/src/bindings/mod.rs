@@ -44,30 +44,22 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::tree;
 
-    /// What is made of the schemas with one of them changed.
+    /// What is made of the schemas when one of those of what a reader has to bear is changed.
     fn changed(
         name: &str,
         change: impl Fn(&mut Value),
     ) -> io::Result<BTreeMap<&'static str, String>> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        for layer in ["v1", "writer-v1"] {
-            let to = dir.path().join(layer);
-            fs::create_dir(&to).expect("made");
-            let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/schemas").join(layer);
-            for entry in fs::read_dir(real).expect("there are schemas") {
-                let path = entry.expect("readable").path();
-                let file = path.file_name().expect("named").to_owned();
-                let mut bytes = fs::read(&path).expect("readable");
-                if *file == *format!("{name}.schema.json") {
-                    let mut schema = serde_json::from_slice(&bytes).expect("JSON");
-                    change(&mut schema);
-                    bytes = schema.to_string().into_bytes();
-                }
-                fs::write(to.join(file), bytes).expect("written");
-            }
-        }
-        files(dir.path())
+        let top = dir.path().join("schemas");
+        let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../spec/schemas");
+        tree::copy(&real, &top).expect("there are schemas");
+        let path = top.join(format!("v1/{name}.schema.json"));
+        let mut schema = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
+        change(&mut schema);
+        fs::write(&path, schema.to_string()).expect("written");
+        files(&top)
     }
 
     #[test]
@@ -101,6 +93,8 @@ mod tests {
         refused("roots", &|s| s["required"] = json!(["y"]), "y is required and not described");
         let condition = json!({"if": {"required": ["y"]}, "then": {}});
         refused("roots", &|s| s["allOf"] = json!([condition]), "y is named in a condition");
+        let untyped = |s: &mut Value| drop(s.as_object_mut().expect("an object").remove("type"));
+        refused("roots", &untyped, "roots: a type with a name is an object");
         let twice = |s: &mut Value| {
             for key in ["x", "y"] {
                 s["properties"][key] = json!({"enum": ["only", "here"]});

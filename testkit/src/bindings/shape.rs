@@ -213,17 +213,28 @@ struct Reader<'s> {
 impl Reader<'_> {
     /// Declares the type of a whole schema, unless that is done.
     fn root(&mut self, schema: &str) -> io::Result<Shape> {
-        let value = whole(self.schemas, schema)?.clone();
-        let name = type_name(schema, &value);
+        let value = whole(self.schemas, schema)?;
+        let name = type_name(schema, value);
         if !self.names.contains(&name) {
-            self.declare(&value, schema, schema, &name)?;
+            // Without `type`, a schema bears what is no object, unless its alternatives say what it is.
+            let says = |rules: &&Map<String, Value>| {
+                is_object(rules) || rules.contains_key("oneOf") && !rules.contains_key("type")
+            };
+            let rules = rules(value).filter(says);
+            let rules = rules.ok_or_else(|| wrong(schema, "a type with a name is an object"))?;
+            self.declare(rules, schema, schema, &name)?;
         }
         Ok(Shape::Named(name))
     }
 
-    /// Declares an object type, or one of several.
-    fn declare(&mut self, schema: &Value, of: &str, place: &str, name: &str) -> io::Result<()> {
-        let rules = rules(schema).ok_or_else(|| wrong(place, "no schema of an object"))?;
+    /// Declares an object type, or one of several. That the rules are of such a type is for the caller to see.
+    fn declare(
+        &mut self,
+        rules: &Map<String, Value>,
+        of: &str,
+        place: &str,
+        name: &str,
+    ) -> io::Result<()> {
         let note = ["title", "$comment"].iter().find_map(|key| text_of(rules, key));
         let body = match rules.get("oneOf") {
             Some(list) if !rules.contains_key("type") => {
@@ -232,11 +243,10 @@ impl Reader<'_> {
                     one => Body::OneOf(vec![one]),
                 }
             }
-            _ if is_object(schema) => {
+            _ => {
                 let is_open = rules.get("additionalProperties") != Some(&Value::Bool(false));
                 Body::Object(self.members(rules, of, place, name)?, is_open)
             }
-            _ => return Err(wrong(place, "a type with a name is an object")),
         };
         self.push(place, Declared { name: name.to_owned(), note, body })
     }
@@ -300,12 +310,9 @@ impl Reader<'_> {
             return if is_open { Ok(Shape::Any) } else { Err(wrong(place, "no type is told")) };
         };
         let value = &rules[*key];
-        if *key == "type" {
-            return self.typed(value, rules, of, place, name);
-        }
         // An object whose alternatives only ask for one member or another is one type.
-        if is_object(schema) && rules.contains_key("properties") {
-            return self.typed(&rules["type"], rules, of, place, name);
+        if *key == "type" || is_object(rules) && rules.contains_key("properties") {
+            return self.typed(rules, of, place, name);
         }
         let is_alone =
             rules.keys().all(|other| other == key || NARROWING.contains(&other.as_str()));
@@ -325,13 +332,13 @@ impl Reader<'_> {
         if let Some(definition) = to.strip_prefix("#/$defs/") {
             let name = pascal(of) + &pascal(definition);
             let schema = self.schemas.part(of, &to[1..]);
-            let schema = schema.ok_or_else(|| wrong(place, "it leads nowhere"))?.clone();
+            let schema = schema.ok_or_else(|| wrong(place, "it leads nowhere"))?;
             let place = format!("{of}/$defs/{definition}");
-            if !is_object(&schema) {
-                return self.shape(&schema, of, &place, &name);
-            }
+            let Some(rules) = rules(schema).filter(|rules| is_object(rules)) else {
+                return self.shape(schema, of, &place, &name);
+            };
             if !self.names.contains(&name) {
-                self.declare(&schema, of, &place, &name)?;
+                self.declare(rules, of, &place, &name)?;
             }
             return Ok(Shape::Named(name));
         }
@@ -373,11 +380,7 @@ impl Reader<'_> {
         let mut shapes = Vec::new();
         for (number, schema) in list.iter().enumerate() {
             let name = format!("{name}{}", branch_name(schema, number));
-            let shape = match schema.get("enum") {
-                Some(list) => self.listed(list, place)?,
-                None => self.shape(schema, of, &format!("{place}/{number}"), &name)?,
-            };
-            shapes.push(shape);
+            shapes.push(self.shape(schema, of, &format!("{place}/{number}"), &name)?);
         }
         // Known words beside any text: the list is open.
         if shapes.contains(&Shape::Text) {
@@ -395,12 +398,12 @@ impl Reader<'_> {
 
     fn typed(
         &mut self,
-        types: &Value,
         rules: &Map<String, Value>,
         of: &str,
         place: &str,
         name: &str,
     ) -> io::Result<Shape> {
+        let types = &rules["type"];
         let one = std::slice::from_ref(types);
         let mut shapes = Vec::new();
         for kind in types.as_array().map_or(one, Vec::as_slice) {
@@ -435,9 +438,7 @@ impl Reader<'_> {
         name: &str,
     ) -> io::Result<Shape> {
         if rules.contains_key("properties") {
-            let mut rules = rules.clone();
-            rules.insert("type".to_owned(), "object".into());
-            self.declare(&Value::Object(rules), of, place, name)?;
+            self.declare(rules, of, place, name)?;
             return Ok(Shape::Named(name.to_owned()));
         }
         let keys = match rules.get("propertyNames").and_then(|names| names.get("enum")) {
@@ -450,8 +451,8 @@ impl Reader<'_> {
     }
 }
 
-fn is_object(schema: &Value) -> bool {
-    schema.get("type").and_then(Value::as_str) == Some("object")
+fn is_object(rules: &Map<String, Value>) -> bool {
+    rules.get("type").and_then(Value::as_str) == Some("object")
 }
 
 /// Alternatives, without a repetition.
