@@ -59,7 +59,7 @@ pub struct Browser {
     port: u16,
     session: String,
     // What the driver says has to go somewhere as long as it lives.
-    _said: mpsc::Receiver<io::Result<String>>,
+    said: mpsc::Receiver<io::Result<String>>,
     _home: tempfile::TempDir,
 }
 
@@ -96,11 +96,9 @@ impl Browser {
             .spawn()
             .expect("a driver that is there can be started");
         let said = program::lines(driver.stdout.take().expect("piped"));
-        let port = port(&said).unwrap_or_else(|| {
-            let _ = driver.kill();
-            panic!("the driver names no port on which it listens")
-        });
-        let mut out = Self { driver, port, session: String::new(), _said: said, _home: home };
+        // From here on a failure must still end the driver.
+        let mut out = Self { driver, port: 0, session: String::new(), said, _home: home };
+        out.port = port(&out.said).expect("the driver names the port on which it listens");
         let mut args: Vec<String> = QUIET.iter().map(|&arg| arg.to_owned()).collect();
         args.push(format!("--user-data-dir={}", profile.display()));
         let wanted = json!({
