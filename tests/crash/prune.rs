@@ -1,6 +1,6 @@
 //! Runs that are removed: whole, or gone, or found and finished by the next removal; the others untouched.
 //!
-//! Covers RS-RET-07 to RS-RET-13.
+//! Covers RS-RET-07 to RS-RET-14.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,13 +13,14 @@ use runstore::store::host::Host as _;
 use runstore::store::prune::{Outcome, PruneError, apply};
 use runstore::store::slot::pool_name;
 use serde_json::{Value, json};
-use testkit::fault::{Crash, FaultHost, Injected, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Sabotage, explore, explore_sabotaged};
 use testkit::records::{self, SESSION};
 
-use crate::sweep::{every_call, last, recorded};
+use crate::sweep::{every_call, every_look, last, recorded};
 use crate::table;
 
 const RUNS: &str = "/async-subagent-runs";
+const RESULTS: &str = "/async-subagent-results";
 const DAY_MS: i64 = 86_400_000;
 
 fn put(host: &FaultHost, run: &str, name: &str, value: &Value) {
@@ -161,7 +162,7 @@ fn a_failing_effect_on_one_run_keeps_no_other_from_being_removed() {
     every_call(pair, prune, |_, done, fault| {
         let Ok(done) = done else { return };
         let at = format!("{fault:?}: {done:?}");
-        let no_room = matches!(fault.how, Injected::Errno(24 | 28));
+        let no_room = fault.is_of_no_room();
         if let Some(e) = &done.stopped {
             stopped.set(stopped.get() + 1);
             assert!(no_room || !e.name.starts_with("old"), "only its note may stop it: {at}");
@@ -183,6 +184,12 @@ fn status_with(host: &FaultHost, key: &str, value: Value) {
     put(host, "old", "status.json", &records::with(status, key, value));
 }
 
+/// Somebody waits for the old run.
+fn armed(host: &FaultHost) {
+    let wait = json!({"version": 1, "token": "t", "runId": "old", "expiresAt": 1});
+    host.put_below("/wait-subscriptions/t.json", wait.to_string());
+}
+
 const REASONS: [(&str, Reason); 16] = [
     ("workflow", |host| status_with(host, "workflowKey", json!("k"))),
     ("nested", |host| {
@@ -195,67 +202,39 @@ const REASONS: [(&str, Reason); 16] = [
     }),
     ("mission", |host| put(host, "old", "mission.json", &json!({}))),
     ("mission", |host| {
-        let index = "/async-subagent-results/result-index";
-        for path in ["/async-subagent-results", index] {
-            host.make_dir(path);
-        }
-        host.make_dir(&format!("{index}/observers"));
-        host.make_dir(&format!("{index}/observers/mission"));
-        host.put(&format!("{index}/observers/mission/old.json"), "{}");
+        host.put_below(&format!("{RESULTS}/result-index/observers/mission/old.json"), "{}");
     }),
     ("hand-off", |host| put(host, "old", "handoff.json", &json!({"version": 1, "groups": []}))),
     ("referenced", |host| {
-        host.make_dir(&format!("{RUNS}/revival"));
         let status = records::complete("revival", host.now_ms());
-        put(host, "revival", "status.json", &records::with(status, "sourceRunId", "old"));
+        let status = records::with(status, "sourceRunId", "old");
+        host.put_below(&format!("{RUNS}/revival/status.json"), status.to_string());
     }),
     ("referenced", |host| {
         let lease = records::with(lease("revival"), "sourceRunId", "old");
         host.put(&format!("{LEASE}/owner.json"), lease.to_string());
     }),
     ("nested", |host| {
-        let mut path = String::new();
-        for part in ["/nested-subagent-runs", "/old", "/child"] {
-            path.push_str(part);
-            host.make_dir(&path);
-        }
         let status = records::complete("child", host.now_ms());
-        host.put(&format!("{path}/status.json"), status.to_string());
+        host.put_below("/nested-subagent-runs/old/child/status.json", status.to_string());
     }),
     ("held", |host| host.put(&format!("{LEASE}/owner.json"), lease("old").to_string())),
     ("held", |host| {
         let pool = pool_name(SESSION);
-        let path = format!("/session-active-async-capacity/{pool}");
-        for path in ["/session-active-async-capacity", &path, &format!("{path}/slot-0")] {
-            host.make_dir(path);
-        }
+        let owner = format!("/session-active-async-capacity/{pool}/slot-0/owner.json");
         let slot = records::with(records::slot("old", host.now_ms()), "ownerSessionKey", pool);
-        host.put(&format!("{path}/slot-0/owner.json"), slot.to_string());
+        host.put_below(&owner, slot.to_string());
     }),
-    ("waited-for", |host| {
-        host.make_dir("/wait-subscriptions");
-        let wait = json!({"version": 1, "token": "t", "runId": "old", "expiresAt": 1});
-        host.put("/wait-subscriptions/t.json", wait.to_string());
-    }),
-    ("active-marker", |host| {
-        host.make_dir(&format!("{RUNS}/.active-runs"));
-        host.put(&format!("{RUNS}/.active-runs/old"), "");
+    ("waited-for", armed),
+    ("active-marker", |host| host.put_below(&format!("{RUNS}/.active-runs/old"), "")),
+    ("unread", |host| {
+        let result = records::result("old", host.now_ms());
+        host.put_below(&format!("{RESULTS}/old.json"), result.to_string());
     }),
     ("unread", |host| {
-        host.make_dir("/async-subagent-results");
         let result = records::result("old", host.now_ms());
-        host.put("/async-subagent-results/old.json", result.to_string());
-    }),
-    ("unread", |host| {
-        let mut path = "/async-subagent-results".to_owned();
-        for part in ["", "/result-pending", "/", SESSION] {
-            path.push_str(part);
-            if part != "/" {
-                host.make_dir(&path);
-            }
-        }
-        let result = records::result("old", host.now_ms());
-        host.put(&format!("{path}/old.json"), result.to_string());
+        let pending = format!("{RESULTS}/result-pending/{SESSION}/old.json");
+        host.put_below(&pending, result.to_string());
     }),
     ("resumable", |host| put(host, "old", "recovery-descriptor.json", &json!({}))),
 ];
@@ -281,23 +260,13 @@ fn a_look_that_fails_takes_no_reason_away() {
             make(host);
             host.set_now_ms(now);
         };
-        let host = FaultHost::new();
-        setup(&host);
-        host.begin();
-        let done = prune(&host).expect("nothing fails here");
+        let done = every_look(setup, prune, |host, done, at| {
+            let whole = host.has(&format!("{RUNS}/old/status.json"));
+            assert!(whole, "{reason}: {at}: {done:?}");
+        });
+        let done = done.expect("nothing fails here");
         let told = done.kept.iter().find(|kept| kept.run_id == "old");
         assert_eq!(told.map(|kept| kept.keep.word), Some(reason), "{done:?}");
-        for n in 0..host.looks() {
-            for errno in [5, 13, 24] {
-                let host = FaultHost::new();
-                setup(&host);
-                host.begin();
-                host.fail_look_at(n, errno);
-                let done = prune(&host);
-                let whole = host.has(&format!("{RUNS}/old/status.json"));
-                assert!(whole, "{reason}: look {n}, errno {errno}: {done:?}");
-            }
-        }
     }
 }
 
@@ -323,9 +292,7 @@ fn interleaved(other: fn(&FaultHost) -> bool) -> Vec<(bool, bool)> {
 fn a_run_that_somebody_wants_meanwhile_is_put_back() {
     // A wait that is armed: it may come too late, when the run is judged for the last time already.
     let wait = |host: &FaultHost| {
-        host.make_dir("/wait-subscriptions");
-        let wait = json!({"version": 1, "token": "t", "runId": "old", "expiresAt": 1});
-        host.put("/wait-subscriptions/t.json", wait.to_string());
+        armed(host);
         true
     };
     let rows = interleaved(wait);

@@ -5,7 +5,7 @@
 //! apply, each crash of an undo by another undo; what they come to is compared with what an undisturbed one
 //! comes to, times left out. What an apply keeps for itself is not compared.
 //!
-//! Covers RS-REC-19 to RS-REC-26 and RS-REC-28.
+//! Covers RS-REC-05, RS-REC-19 to RS-REC-26, RS-REC-28, RS-REC-32 and RS-SLOT-18.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use runstore::protocol::segment::sha256_hex;
 use runstore::recover::{Applied, ApplyError, Undone, Wanted, apply, undo};
 use runstore::store::host::Host as _;
 use serde_json::{Value, json};
-use testkit::fault::{Crash, FaultHost, Injected, Model, Sabotage, explore, explore_sabotaged};
+use testkit::fault::{Crash, FaultHost, Model, Sabotage, explore, explore_sabotaged};
 use testkit::records::{self, GONE, SESSION, with};
 use testkit::tree;
 
-use crate::sweep::{at, every_call, recorded};
+use crate::sweep::{at, every_call, every_look, recorded};
 use crate::table;
 
 const RUNS: &str = "/async-subagent-runs";
@@ -89,11 +89,8 @@ fn told(host: &FaultHost) {
 fn pending(host: &FaultHost, name: &str) {
     runs(host);
     orphan(host, "told");
-    for dir in ["", "/result-pending", "/result-pending/session-1"] {
-        host.make_dir(&format!("{RESULTS}{dir}"));
-    }
     let pending = format!("{RESULTS}/result-pending/{SESSION}/{name}");
-    put(host, &pending, &records::result("told", host.now_ms()));
+    host.put_below(&pending, records::result("told", host.now_ms()).to_string());
     host.set_now_ms(host.now_ms() + HOUR_MS);
 }
 
@@ -127,10 +124,8 @@ fn slotted(host: &FaultHost) {
     let mut slot = records::slot("ended", now);
     slot["ownerSessionKey"] = json!(pool);
     slot["runnerProcessInstanceId"] = json!(records::INSTANCE);
-    for dir in ["", &format!("/{pool}"), &format!("/{pool}/slot-0")] {
-        host.make_dir(&format!("/session-active-async-capacity{dir}"));
-    }
-    put(host, &format!("/session-active-async-capacity/{pool}/slot-0/owner.json"), &slot);
+    let owner = format!("/session-active-async-capacity/{pool}/slot-0/owner.json");
+    host.put_below(&owner, slot.to_string());
     host.set_now_ms(now + HOUR_MS);
 }
 
@@ -138,10 +133,8 @@ fn slotted(host: &FaultHost) {
 fn leased(host: &FaultHost) {
     runs(host);
     let key = "ab".repeat(32);
-    host.make_dir("/session-leases");
-    host.make_dir(&format!("/session-leases/{key}"));
     let lease = records::lease("gone", GONE, &host.system().host, host.now_ms());
-    put(host, &format!("/session-leases/{key}/owner.json"), &lease);
+    host.put_below(&format!("/session-leases/{key}/owner.json"), lease.to_string());
     host.set_now_ms(host.now_ms() + HOUR_MS);
 }
 
@@ -332,7 +325,7 @@ fn a_failing_effect_on_one_run_keeps_no_other_from_its_end() {
     every_call(pair, recover, |host, done, fault| {
         let Ok(done) = done else { return };
         let at = format!("{fault:?}: {done:?}");
-        let no_room = matches!(fault.how, Injected::Errno(24 | 28));
+        let no_room = fault.is_of_no_room();
         if let Some(why) = &done.stopped {
             stopped.set(stopped.get() + 1);
             assert!(no_room || why.contains("recovery"), "only its own record may stop it: {at}");
@@ -362,7 +355,7 @@ fn a_slot_that_cannot_be_set_aside_is_in_its_place_or_known() {
     every_call(slotted, recover, |host, done, fault| {
         let Ok(done) = done else { return };
         let at = format!("{fault:?}: {done:?}");
-        let no_room = matches!(fault.how, Injected::Errno(24 | 28));
+        let no_room = fault.is_of_no_room();
         if done.stopped.is_some() {
             stopped.set(stopped.get() + 1);
         } else if !done.left.is_empty() {
@@ -379,8 +372,8 @@ fn a_slot_that_cannot_be_set_aside_is_in_its_place_or_known() {
 fn published(host: &FaultHost) {
     runs(host);
     orphan(host, "told");
-    host.make_dir(RESULTS);
-    put(host, &format!("{RESULTS}/told.json"), &records::result("told", host.now_ms()));
+    let result = records::result("told", host.now_ms());
+    host.put_below(&format!("{RESULTS}/told.json"), result.to_string());
     host.set_now_ms(host.now_ms() + HOUR_MS);
 }
 
@@ -399,26 +392,17 @@ fn a_look_that_fails_closes_no_run_that_has_a_result() {
     };
     let mut adopted = 0;
     for store in [told as fn(&FaultHost), published, strayed] {
-        let host = FaultHost::new();
-        store(&host);
-        host.begin();
-        recover(&host).expect("nothing fails here");
-        for n in 0..host.looks() {
-            let errno = [5, 13, 24][n % 3];
-            let host = FaultHost::new();
-            store(&host);
-            host.begin();
-            host.fail_look_at(n, errno);
-            let done = recover(&host);
-            let at = format!("look {n}, errno {errno}: {done:?}");
-            let state = state_of(&host);
+        let whole = every_look(store, recover, |host, done, at| {
+            let at = format!("{at}: {done:?}");
+            let state = state_of(host);
             assert!(["running", "complete"].contains(&&*state), "{at}: {state}");
             adopted += usize::from(state == "complete");
             // What was taken back of it has changed the run just now.
             host.set_now_ms(host.now_ms() + HOUR_MS);
-            recover(&host).expect(&at);
-            assert_eq!(state_of(&host), "complete", "{at}: the next one adopts it");
-        }
+            recover(host).expect(&at);
+            assert_eq!(state_of(host), "complete", "{at}: the next one adopts it");
+        });
+        whole.expect("nothing fails here");
     }
     assert!(adopted > 0, "a look may fail that nothing depends on");
 }
@@ -427,11 +411,7 @@ fn a_look_that_fails_closes_no_run_that_has_a_result() {
 #[test]
 fn whoever_ends_the_run_meanwhile_is_not_overruled() {
     let alone = |host: &FaultHost| {
-        nobody(host);
-        host.make_dir(RUNS);
-        host.make_dir(&format!("{RUNS}/.active-runs"));
-        host.make_dir(&format!("{RUNS}/.active-runs/tool-calls"));
-        host.make_dir(&format!("{RUNS}/.active-runs/tool-calls/call-1"));
+        runs(host);
         orphan(host, "lost");
         host.set_now_ms(host.now_ms() + HOUR_MS);
     };

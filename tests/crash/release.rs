@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use testkit::fault::{Crash, FaultHost, Sabotage, explore, explore_sabotaged};
 use testkit::records::{self, INSTANCE, SESSION};
 
-use crate::sweep::{at, every_call, recorded};
+use crate::sweep::{at, every_call, every_look, recorded};
 use crate::table;
 
 const RUN: &str = "/async-subagent-runs/run-1";
@@ -199,21 +199,13 @@ fn not_free(
     is_there: impl Fn(&FaultHost) -> bool,
     ask: impl Fn(&FaultHost) -> Result<Freed, FreeError>,
 ) -> usize {
-    let host = FaultHost::new();
-    setup(&host);
-    host.begin();
-    ask(&host).expect("nothing fails here");
     let mut told = 0;
-    for n in 0..host.looks() {
-        let host = FaultHost::new();
-        setup(&host);
-        host.begin();
-        host.fail_look_at(n, [5, 13, 24][n % 3]);
-        let done = ask(&host);
+    let whole = every_look(setup, ask, |host, done, at| {
         let is_free = matches!(done, Ok(Freed::Left(Standing::Free) | Freed::Freed { .. }));
-        assert!(!is_free || !is_there(&host), "look {n}: {done:?}");
+        assert!(!is_free || !is_there(host), "{at}: {done:?}");
         told += usize::from(!is_free);
-    }
+    });
+    whole.expect("nothing fails here");
     told
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Theory of operation. The operation is run once without a fault to count its calls; then once for
 //! each call and each way of failing, on a fresh disk; all of it with a journal and without. What must hold
-//! after it is the caller's to say; that the fault was met is seen here.
+//! after it is the caller's to say; that the fault was met is seen here. Looks fail in the same way, one at a time, but
+//! there are fewer ways, and a journal changes none of them.
 
 use runstore::protocol::temp_name::{TempName, TempTarget, original_of};
 use testkit::fault::{Effect, FaultHost, Injected};
@@ -67,6 +68,11 @@ impl Fault {
             || self.keeps_a_second_name()
     }
 
+    /// Whether there is no room for anything any more, which concerns every action and not one alone.
+    pub(crate) fn is_of_no_room(&self) -> bool {
+        matches!(self.how, Injected::Errno(24 | 28))
+    }
+
     /// Whether the flush of a directory fails.
     pub(crate) fn is_of_a_directory_flush(&self) -> bool {
         matches!(self.effect, Some(Effect::SyncDir { .. }))
@@ -121,6 +127,33 @@ fn every_call_on<T>(
         }
     }
     calls * WAYS.len()
+}
+
+/// How a look fails: broken disk, refused, too many files.
+const UNSEEN: [i32; 3] = [5, 13, 24];
+
+/// Runs `operation` with each look failing in each way on the disk that `setup` makes, and gives `check` the disk, the
+/// answer and which look it was. Returns the answer where none fails.
+pub(crate) fn every_look<T>(
+    setup: impl Fn(&FaultHost),
+    operation: impl Fn(&FaultHost) -> T,
+    mut check: impl FnMut(&FaultHost, T, &str),
+) -> T {
+    let host = FaultHost::new();
+    setup(&host);
+    host.begin();
+    let whole = operation(&host);
+    for n in 0..host.looks() {
+        for errno in UNSEEN {
+            let host = FaultHost::new();
+            setup(&host);
+            host.begin();
+            host.fail_look_at(n, errno);
+            let answer = operation(&host);
+            check(&host, answer, &format!("look {n}, errno {errno}"));
+        }
+    }
+    whole
 }
 
 /// Names of temp files that are left. Second names do not count: [`every_call`] looks at them.

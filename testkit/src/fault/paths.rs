@@ -50,6 +50,19 @@ impl FaultHost {
         assert_eq!(taken.ok(), Some(bytes.as_ref().len()), "{path}: there is room");
     }
 
+    /// As [`FaultHost::put`], in directories that are made where they are not there.
+    ///
+    /// # Panics
+    /// When something of it cannot be made.
+    pub fn put_below(&self, path: &str, bytes: impl AsRef<[u8]>) {
+        for (at, _) in path.match_indices('/').skip(1) {
+            if !self.has(&path[..at]) {
+                self.make_dir(&path[..at]);
+            }
+        }
+        self.put(path, bytes);
+    }
+
     fn split<'p>(&self, path: &'p str) -> (NodeId, &'p str) {
         let (dir, name) = path.rsplit_once('/').expect("a path from the root");
         (self.dir(if dir.is_empty() { "/" } else { dir }), name)
