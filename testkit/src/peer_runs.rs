@@ -26,9 +26,7 @@ pub fn each_snapshot(top: &Path, mut look: impl FnMut(&str, &Path)) -> io::Resul
         let lists = recording.case.get("files").and_then(Value::as_object);
         let lists = lists.ok_or_else(|| wrong(&recording.name, &"no lists of files"))?;
         for snapshot in lists.keys() {
-            let dir = tempfile::tempdir()?;
-            let root = fs::canonicalize(dir.path())?.join("root");
-            recording.materialise(snapshot, &root)?;
+            let (_dir, root) = recording.fresh(snapshot)?;
             look(&format!("{} {snapshot}", recording.name), &root);
         }
     }
@@ -69,6 +67,17 @@ impl Recording {
     /// The entries of `expected`: what is to be said of one run in one snapshot.
     pub fn expected(&self) -> &[Value] {
         self.case.get("expected").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// Makes one snapshot whole in a directory of its own, which goes with the first of both; the second is its root.
+    ///
+    /// # Errors
+    /// What could not be read or made.
+    pub fn fresh(&self, snapshot: &str) -> io::Result<(tempfile::TempDir, PathBuf)> {
+        let dir = tempfile::tempdir()?;
+        let root = fs::canonicalize(dir.path())?.join("root");
+        self.materialise(snapshot, &root)?;
+        Ok((dir, root))
     }
 
     /// Copies one snapshot to `to`, which must not exist, with the directories and modes that its list

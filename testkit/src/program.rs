@@ -62,6 +62,11 @@ pub fn held_command<S: AsRef<OsStr>>(program: &Path, args: &[S], home: &Path) ->
     command
 }
 
+/// Whether there is a program that says its version.
+pub fn is_there(program: impl AsRef<OsStr>) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success())
+}
+
 fn isolate(command: &mut Command, home: &Path) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

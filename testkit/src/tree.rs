@@ -122,8 +122,8 @@ pub fn differing<V: PartialEq>(
 }
 
 /// Whether a path lies in what runstore keeps for itself.
-pub fn is_own(path: &str) -> bool {
-    path.split('/').any(|part| part == ".runstore")
+pub fn is_own(path: impl AsRef<Path>) -> bool {
+    path.as_ref().iter().any(|part| part == ".runstore")
 }
 
 /// What the same steps come to whenever they are made: texts by path, without times, without runstore's own files,

@@ -14,6 +14,8 @@ use testkit::process::NOBODY;
 use testkit::program::{self, Outcome};
 use testkit::schema::Schemas;
 
+use crate::schemas::schemas;
+
 /// Nothing that a store can hold may keep the program busy for longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
@@ -68,15 +70,16 @@ pub(crate) fn inspect(path: &Path) -> Answer {
     inspect_with(path, &[])
 }
 
+/// The schema that an answer names.
+pub(crate) fn schema_of(answer: &Value) -> Option<&str> {
+    answer["schema"].as_str()?.strip_prefix("runstore.")?.strip_suffix("/1")
+}
+
 /// Holds an answer to the schema that it names, if it names one.
 pub(crate) fn assert_valid(answer: &Value) {
     static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
-    let schemas = SCHEMAS.get_or_init(|| {
-        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("spec/schemas/v1");
-        Schemas::load(&place).expect("the schemas are of known keywords")
-    });
-    let named = answer["schema"].as_str().and_then(|name| name.strip_prefix("runstore."));
-    let Some(name) = named.and_then(|name| name.strip_suffix("/1")) else { return };
+    let schemas = SCHEMAS.get_or_init(schemas);
+    let Some(name) = schema_of(answer) else { return };
     assert_eq!(schemas.check(name, "", answer), [""; 0], "valid by {name}: {answer:#}");
 }
 

@@ -280,9 +280,7 @@ fn recorded_stores_of_peers_keep_the_rules_between_records() {
         let snapshots: BTreeSet<&str> =
             recording.expected().iter().filter_map(|e| e["snapshot"].as_str()).collect();
         let Some(snapshot) = snapshots.last() else { continue };
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let root = std::fs::canonicalize(dir.path()).expect("exists").join("root");
-        recording.materialise(snapshot, &root).expect("the recording is whole");
+        let (_dir, root) = recording.fresh(snapshot).expect("the recording is whole");
         let answer = check(&root, &["-x"]);
         let problems: Vec<Value> = answer.json["problems"].as_array().expect("a list").clone();
         let told = problems.into_iter().filter(|p| between.iter().any(|id| p["id"] == *id));

@@ -80,9 +80,7 @@ fn recorded_nested_runs_are_reported_beside_their_root() {
             continue;
         }
         for snapshot in ["both-running", "final"] {
-            let dir = tempfile::tempdir().expect("a temporary directory");
-            let root = fs::canonicalize(dir.path()).expect("exists").join("root");
-            recording.materialise(snapshot, &root).expect("a whole snapshot");
+            let (_dir, root) = recording.fresh(snapshot).expect("a whole snapshot");
             let (_, document, errors) = inspect(&[utf8(&root)]);
             let name = format!("{} {snapshot}: {errors}", recording.name);
             let parent = run_of(&document, "run-root").expect(&name);

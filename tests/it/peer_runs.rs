@@ -52,9 +52,7 @@ fn every_recorded_run_gets_the_answer_that_was_recorded() {
 
 /// Inspects one snapshot: the report of the run, and whether its proof counts by the raw records.
 fn inspected(recording: &Recording, snapshot: &str, id: &str) -> io::Result<(Value, bool)> {
-    let dir = tempfile::tempdir()?;
-    let root = fs::canonicalize(dir.path())?.join("root");
-    recording.materialise(snapshot, &root)?;
+    let (_dir, root) = recording.fresh(snapshot)?;
     let folder = run_directory(&root, id)?;
     let outcome = run(&["inspect", utf8(&root), "--host", "host-a", "--format", "json"]);
     let document: Value = serde_json::from_slice(&outcome.stdout).map_err(|e| {

@@ -5,6 +5,10 @@
 //! file, a link in the place of a directory. What a planted link leads to belongs to `nobody` as well,
 //! so that only the writer's own care keeps it as it is. Without root the driver runs as this user,
 //! except where two users are needed.
+//!
+//! The last part asks the program itself, as that user, about stores with a directory that is closed to him: what
+//! cannot be looked at or written is told, keeps what it may be about, and concerns nothing else (RS-READ-05, RS-REC-05,
+//! RS-REC-32, RS-RET-14).
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown, symlink};
@@ -19,7 +23,8 @@ use serde_json::{Value, json};
 use testkit::driver::{self, OPERATIONS};
 use testkit::process::{NOBODY, for_everybody, is_root, now_ms, skip};
 use testkit::program::{self, Outcome};
-use testkit::{records, tree};
+use testkit::records::{self, GONE};
+use testkit::tree;
 
 use crate::ask::{self, Answer, LIMIT, utf8};
 
@@ -402,16 +407,11 @@ fn file(place: &Place, relative: &str, content: &Value) -> PathBuf {
 }
 
 /// A run that says it works, long ago, and whose process is gone.
-fn orphan(place: &Place, id: &str) -> PathBuf {
-    let run = place.folder(&format!("async-subagent-runs/{id}"));
-    let status = run.join("status.json");
-    let text = records::running(id, 999_999_999, now_ms() - 120_000).to_string();
-    fs::write(&status, text).expect("room");
-    give(&status);
-    for path in [&status, &run] {
-        tree::set_time_ms(path, 1).expect("ours");
-    }
-    run
+fn orphan(place: &Place, id: &str) {
+    let run = format!("async-subagent-runs/{id}");
+    let status = records::running(id, GONE, now_ms() - 120_000);
+    file(place, &format!("{run}/status.json"), &status);
+    tree::age(&place.folder(&run), 1).expect("ours");
 }
 
 fn told(place: &Place, id: &str) -> String {
@@ -425,8 +425,8 @@ fn told(place: &Place, id: &str) -> String {
 fn a_run_that_cannot_be_written_keeps_no_other_from_its_end() {
     let place = Place::new();
     let copy = for_everybody(&ask::binary(), place.dir.path()).expect("room");
-    let locked = orphan(&place, "locked");
-    fs::set_permissions(&locked, Permissions::from_mode(0o500)).expect("ours");
+    orphan(&place, "locked");
+    set_mode(&place, "async-subagent-runs/locked", 0o500);
     let refused = recovered(&place, &copy);
     let why = refused.json["left"][0]["why"].as_str().expect("a text");
     assert_eq!((refused.code, told(&place, "locked").as_str()), (1, "running"), "{refused:?}");
@@ -437,7 +437,7 @@ fn a_run_that_cannot_be_written_keeps_no_other_from_its_end() {
     let next = recovered(&place, &copy);
     assert_eq!((next.code, told(&place, "free").as_str()), (1, "failed"), "{next:?}");
     assert_eq!(told(&place, "locked"), "running");
-    fs::set_permissions(&locked, Permissions::from_mode(0o700)).expect("ours");
+    set_mode(&place, "async-subagent-runs/locked", 0o700);
     let last = recovered(&place, &copy);
     assert_eq!((last.code, told(&place, "locked").as_str()), (0, "failed"), "{last:?}");
     assert!(results.exists(), "it has its result now");

@@ -73,9 +73,7 @@ fn looking_at_recorded_stores_changes_nothing() {
             recording.expected().iter().filter_map(|e| e["snapshot"].as_str()).collect();
         // One snapshot of each recording is enough: what differs between them is what they record.
         let Some(snapshot) = snapshots.last() else { continue };
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let root = fs::canonicalize(dir.path()).expect("exists").join("root");
-        recording.materialise(snapshot, &root).expect("the recording is whole");
+        let (_dir, root) = recording.fresh(snapshot).expect("the recording is whole");
         assert_unchanged_by_looking(&format!("{} {snapshot}", recording.name), &root);
         looked += 1;
     }
@@ -214,7 +212,7 @@ fn objection(line: &str, root: &str, executed: &mut bool) -> Option<&'static str
 
 #[test]
 fn the_system_calls_of_a_look_can_change_nothing() {
-    if Command::new("strace").arg("--version").output().is_err() {
+    if !program::is_there("strace") {
         return skip("the trace of system calls", "there is no strace");
     }
     let store = everything();
@@ -243,7 +241,7 @@ fn the_system_calls_of_a_look_can_change_nothing() {
 #[test]
 fn no_pipe_is_even_opened() {
     const NAME: &str = "the trace of openings";
-    if Command::new("strace").arg("--version").output().is_err() {
+    if !program::is_there("strace") {
         return skip(NAME, "there is no strace");
     }
     let store = Store::new();

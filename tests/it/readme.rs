@@ -46,8 +46,7 @@ fn sh(line: &str, copy: &Path) -> Output {
 }
 
 fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let own = |path: &PathBuf| !path.iter().any(|part| part == ".runstore");
-    let paths = tree::walk(root).expect("readable").into_iter().filter(own);
+    let paths = tree::walk(root).expect("readable").into_iter().filter(|path| !tree::is_own(path));
     let read = |path: PathBuf| {
         let name = path.strip_prefix(root).expect("below").to_owned();
         path.is_file().then(|| (name, fs::read(&path).expect("readable")))

@@ -11,6 +11,7 @@ use runstore::protocol::observer_record::ObserverRecord;
 use runstore::protocol::process::{ProcessRecord, RecordedIdentity};
 use runstore::protocol::segment::sha256_hex;
 use runstore::store::advisory::lock_name;
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use testkit::process::{Live, host_name, now_ms, wait_for_the_next_millisecond};
 use testkit::records::{self, GONE, SESSION, with};
@@ -64,6 +65,32 @@ fn orphan(store: &Store, id: &str) -> Run {
     run.status(&records::running(id, GONE, now_ms() - 60_000));
     store.active_marker(id);
     run
+}
+
+/// The run `ended`, with everything that such a run leaves, its end in the log as well.
+fn ended(store: &Store, at_ms: i64) -> Run {
+    let run = store.run("ended");
+    records::finish(&run, at_ms);
+    run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at_ms}));
+    run
+}
+
+/// Holds the lock of a file of the store, as long as it is kept.
+pub(crate) fn locked(path: &Path) -> fs::File {
+    let lock = fs::OpenOptions::new().append(true).open(path).expect("ours");
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).expect("nobody holds it");
+    lock
+}
+
+/// Carries out a plan that was saved.
+fn recover_from(saved: &Path) -> Answer {
+    let args = ["recover", "--from", utf8(saved), "--format", "json", "--grace-ms", "0"];
+    Answer::of(&ask::run(&args))
+}
+
+fn log_of(store: &Store) -> Answer {
+    let args = ["recover", "log", "--root", utf8(store.root()), "--format", "json"];
+    Answer::of(&ask::run(&args))
 }
 
 /// Says in few words how two states differ.
@@ -328,9 +355,7 @@ fn what_follows_from_a_proof_is_made_up_for() {
 fn what_a_dead_run_holds_is_freed_by_rule_only() {
     let store = Store::new();
     let at = now_ms() - 120_000;
-    let run = store.run("ended");
-    records::finish(&run, at);
-    run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at}));
+    ended(&store, at);
     let pool = sha256_hex(SESSION.as_bytes());
     slot(&store, 0, "ended", SESSION);
     orphan(&store, "lost");
@@ -349,9 +374,7 @@ fn what_a_dead_run_holds_is_freed_by_rule_only() {
 fn litter_of_a_dead_writer_goes_and_the_only_copy_stays() {
     let store = Store::new();
     let at = now_ms() - 120_000;
-    let run = store.run("ended");
-    records::finish(&run, at);
-    run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at}));
+    let run = ended(&store, at);
     let old = at - 7_200_000;
     run.file(&format!(".status.json.{GONE}.{old}.abc.tmp"), "{");
     run.file(&format!(".recovery-descriptor.json.{GONE}.{old}.abc.tmp"), "{}");
@@ -393,8 +416,7 @@ fn a_saved_plan_is_carried_out_only_while_it_holds() {
     let saved = store.beside("home").join("plan.json");
     fs::write(&saved, plan.json.to_string()).expect("ours");
     run.status(&with(records::running("lost", GONE, now_ms() - 60_000), "currentStep", 1));
-    let args = ["recover", "--from", utf8(&saved), "--format", "json", "--grace-ms", "0"];
-    let answer = Answer::of(&ask::run(&args));
+    let answer = recover_from(&saved);
     assert_eq!(answer.code, 1);
     let left = answer.json["left"][0]["why"].as_str().expect("a text");
     assert!(left.contains("stale") && left.contains("lost/status.json"), "{left}");
@@ -411,9 +433,7 @@ fn a_saved_plan_is_carried_out_only_while_it_holds() {
 fn a_saved_plan_is_stale_when_something_of_it_is_gone() {
     let store = Store::new();
     let at = now_ms() - 120_000;
-    let run = store.run("ended");
-    records::finish(&run, at);
-    run.event(&json!({"type": "subagent.run.process_terminal", "runId": "ended", "ts": at}));
+    let run = ended(&store, at);
     let old = at - 7_200_000;
     let litter = |tail: &str| format!(".status.json.{GONE}.{old}.{tail}.tmp");
     run.file(&litter("one"), "{");
@@ -423,8 +443,7 @@ fn a_saved_plan_is_stale_when_something_of_it_is_gone() {
     let saved = store.beside("home").join("plan.json");
     fs::write(&saved, plan.json.to_string()).expect("ours");
     fs::remove_file(run.path().join(litter("one"))).expect("ours");
-    let from = ["recover", "--from", utf8(&saved), "--format", "json", "--grace-ms", "0"];
-    let answer = Answer::of(&ask::run(&from));
+    let answer = recover_from(&saved);
     assert_eq!((answer.code, &answer.json["summary"]["done"]), (1, &json!(0)), "{answer:?}");
     let why = answer.json["left"][0]["why"].as_str().expect("a text");
     assert!(why.contains(&litter("one")) && why.contains("is absent"), "{why}");
@@ -436,9 +455,8 @@ fn what_belongs_to_no_run_is_locked_nowhere_but_at_the_root() {
     let store = Store::new();
     store.run("other").status(&records::complete("other", now_ms() - 120_000));
     store.active_marker("nobody");
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
     let key = "ab".repeat(32);
-    store.lease(&key, &records::lease("gone", GONE, host.trim(), now_ms() - 120_000));
+    store.lease(&key, &records::lease("gone", GONE, &host_name(), now_ms() - 120_000));
     let answer = recover(&store, &["--apply"]);
     assert_eq!(answer.json["summary"]["done"], 2, "{answer:?}");
     let own = |path: &std::path::PathBuf| path.file_name().is_some_and(|n| n == ".runstore");
@@ -472,8 +490,7 @@ fn an_undo_leaves_what_others_have_made_since() {
     assert_eq!(undone.json["left"][0]["runId"], "one", "{undone:?}");
     assert_eq!(status(&store, "one")["state"], "complete");
     assert_eq!(status(&store, "two")["state"], "running");
-    let args = ["recover", "log", "--root", utf8(store.root()), "--format", "json"];
-    let log = Answer::of(&ask::run(&args));
+    let log = log_of(&store);
     let states: Vec<_> = log.json["applies"][0]["actions"]
         .as_array()
         .expect("a list")
@@ -489,9 +506,7 @@ fn an_undo_leaves_what_others_have_made_since() {
 fn what_was_done_in_one_store_is_told_when_the_next_one_cannot_be_touched() {
     let (first, second) = (Store::new(), Store::new());
     orphan(&first, "lost");
-    let lock = second.file(".runstore/recovery.lock", "");
-    let lock = fs::OpenOptions::new().append(true).open(lock).expect("ours");
-    fs::File::try_lock(&lock).expect("nobody holds it");
+    let _lock = locked(&second.file(".runstore/recovery.lock", ""));
     let args = ["recover", utf8(first.root()), utf8(second.root()), "--apply", "--grace-ms", "0"];
     let args = [&args[..], &["--format", "json"]].concat();
     let answer = Answer::of(&ask::run(&args));
@@ -503,8 +518,7 @@ fn what_was_done_in_one_store_is_told_when_the_next_one_cannot_be_touched() {
 fn a_record_that_cannot_be_read_is_told_in_words() {
     let store = Store::new();
     store.file(".runstore/recovery/1790000000000-0123abcd/00001.done.json/x", "");
-    let args = ["recover", "log", "--root", utf8(store.root()), "--format", "json"];
-    let log = Answer::of(&ask::run(&args));
+    let log = log_of(&store);
     let problem = &log.json["applies"][0]["actions"][0]["problem"];
     let told = "00001.done.json cannot be read: it is a directory";
     assert_eq!((log.code, problem), (8, &json!(told)), "{:#}", log.json);
@@ -514,12 +528,7 @@ fn a_record_that_cannot_be_read_is_told_in_words() {
 fn one_recovery_at_a_time() {
     let store = Store::new();
     orphan(&store, "lost");
-    store.file(".runstore/recovery.lock", "");
-    let lock = fs::OpenOptions::new()
-        .append(true)
-        .open(store.root().join(".runstore/recovery.lock"))
-        .expect("ours");
-    fs::File::try_lock(&lock).expect("nobody holds it");
+    let _lock = locked(&store.file(".runstore/recovery.lock", ""));
     let args = ["recover", utf8(store.root()), "--apply"];
     let refused = ask::run(&args);
     assert_eq!(refused.code, 7, "{}", refused.errors());
@@ -534,9 +543,9 @@ fn neither_an_undo_nor_a_begun_action_goes_on_while_a_writer_has_the_run() {
     orphan(&store, "lost");
     let applied = recover(&store, &["--apply"]);
     let id = applied.json["applies"][0].as_str().expect("an id");
+    // The apply made it.
     let lock = store.root().join("async-subagent-runs/.runstore").join(lock_name("lost"));
-    let lock = fs::OpenOptions::new().append(true).open(lock).expect("the apply made it");
-    fs::File::try_lock(&lock).expect("nobody holds it");
+    let lock = locked(&lock);
     let undone = undo(&store);
     let why = undone.json["left"][0]["why"].as_str().expect("a text");
     assert!(undone.code == 1 && why.contains("held the lock"), "{undone:?}");

@@ -1,14 +1,11 @@
 //! What the chapters of the spec say about the code, compared with the code.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use runstore::protocol::Word as _;
 use runstore::protocol::finding;
 
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
+use crate::schemas::here;
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(here(path)).expect("the spec is part of the project")

@@ -21,6 +21,7 @@ use testkit::records::{self, GONE, SESSION, with};
 
 use crate::ask::{self, Answer, utf8};
 use crate::place::end_of;
+use crate::recover::locked;
 
 const RUNS: &str = "/async-subagent-runs";
 const RESULTS: &str = "/async-subagent-results";
@@ -28,16 +29,6 @@ const HOUR_MS: i64 = 3_600_000;
 
 fn put(host: &FaultHost, path: &str, value: &Value) {
     host.put(path, value.to_string());
-}
-
-/// Makes the directories on the way to a file, and the file.
-fn put_below(host: &FaultHost, path: &str, value: &Value) {
-    for (at, _) in path.match_indices('/').skip(1) {
-        if !host.has(&path[..at]) {
-            host.make_dir(&path[..at]);
-        }
-    }
-    put(host, path, value);
 }
 
 /// A run that ended now, with a proof.
@@ -78,7 +69,8 @@ fn settled() -> FaultHost {
     let stamp = host.now_ms();
     let entry =
         json!({"runId": "run-1", "sessionId": SESSION, "state": "complete", "endedAt": stamp});
-    put_below(&host, &format!("{RUNS}/.terminal-runs/{SESSION}/{stamp:013}-run-1.json"), &entry);
+    let path = format!("{RUNS}/.terminal-runs/{SESSION}/{stamp:013}-run-1.json");
+    host.put_below(&path, entry.to_string());
     put(
         &host,
         &format!("{RESULTS}/run-2.json"),
@@ -154,11 +146,11 @@ fn every_change_is_noticed_by_the_next_sweep() {
         }),
         ("a pending result appears", "run-0", |host| {
             let path = format!("{RESULTS}/result-pending/{SESSION}/run-0.json");
-            put_below(host, &path, &records::result("run-0", host.now_ms()));
+            host.put_below(&path, records::result("run-0", host.now_ms()).to_string());
         }),
         ("a replay appears", "run-0", |host| {
             let path = format!("{RESULTS}/completion-replay/run-0.json");
-            put_below(host, &path, &json!({"version": 1}));
+            host.put_below(&path, json!({"version": 1}).to_string());
         }),
         ("a result is fetched", "run-2", |host| {
             use runstore::store::WriteHost as _;
@@ -167,15 +159,15 @@ fn every_change_is_noticed_by_the_next_sweep() {
         ("a result is put under a name that nobody derives", "run-2", |host| {
             let path = format!("{RESULTS}/result-pending/odd/odd.json");
             let result = with(records::result("run-2", host.now_ms()), "runId", "run-2");
-            put_below(host, &path, &result);
+            host.put_below(&path, result.to_string());
         }),
         ("a slot appears", "run-0", |host| {
             let path = "/session-active-async-capacity/key-1/slot-0/owner.json";
-            put_below(host, path, &records::slot("run-0", host.now_ms()));
+            host.put_below(path, records::slot("run-0", host.now_ms()).to_string());
         }),
         ("a lease appears", "run-0", |host| {
             let lease = records::lease("run-0", GONE, "elsewhere", host.now_ms());
-            put_below(host, "/session-leases/key-1/owner.json", &lease);
+            host.put_below("/session-leases/key-1/owner.json", lease.to_string());
         }),
         ("a marker appears", "run-0", |host| {
             put(host, &format!("{RUNS}/.active-runs/run-0"), &json!({}));
@@ -324,8 +316,7 @@ fn one_bad_root_hides_no_other_and_a_contended_one_is_passed_over() {
     lost_with_the_system(&held, "run-2");
     let own = held.folder(".runstore");
     fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("ours");
-    let lock = fs::File::create(own.join("recovery.lock")).expect("is made");
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("nobody holds it");
+    let _lock = locked(&held.file(".runstore/recovery.lock", ""));
     let (missing, policy) = (good.beside("empty").join("nothing"), at_once(&good));
     wait_for_the_next_millisecond();
     let paths = [utf8(&missing), utf8(held.root()), utf8(good.root()), utf8(good.root())];

@@ -6,7 +6,6 @@
 //! at the waiter's descriptors until it holds the runner.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use runstore::store::RealHost;
@@ -18,9 +17,8 @@ use testkit::program;
 use testkit::records::{self, with};
 use testkit::tree;
 
-use testkit::schema::Schemas;
-
 use crate::ask::{self, Answer, assert_harmless, utf8};
+use crate::schemas::schemas;
 use crate::watching::without_instances;
 
 /// A pause that no test outlasts.
@@ -265,8 +263,7 @@ fn a_run_is_named_by_path_prefix_and_tool_call_as_for_inspect() {
 
 #[test]
 fn every_answer_is_valid_by_its_schema() {
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("spec/schemas/v1");
-    let schemas = Schemas::load(&place).expect("there");
+    let schemas = schemas();
     let (store, _live) = running();
     records::finish(&store.run("run-2"), now_ms());
     store.run("run-3").status(&records::running("run-3", 999_999_999, now_ms()));

@@ -13,11 +13,8 @@ mod samples;
 mod typescript;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
+use crate::schemas::here;
 
 #[test]
 fn the_types_are_what_the_schemas_make() {

@@ -6,14 +6,14 @@ use std::process::Command;
 
 use serde_json::json;
 use testkit::process::skip;
+use testkit::program;
 
-use super::here;
 use super::samples::{self, Sample};
+use crate::schemas::here;
 
 /// Whether there is an interpreter; without one the test says so.
 fn is_there(test: &str) -> bool {
-    let there = Command::new("python3").arg("--version").output();
-    let is_there = there.is_ok_and(|out| out.status.success());
+    let is_there = program::is_there("python3");
     if !is_there {
         skip(test, "there is no python3");
     }

@@ -1,16 +1,13 @@
 //! Documents that are, or are not, of a type.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 use testkit::schema::Schemas;
-use testkit::tree;
 
-use super::here;
 use crate::ask;
-use crate::schemas::{documents, written};
+use crate::schemas::{documents, here, schemas, writers, written};
 
 /// A document and whether it has to be of the type of its schema.
 #[derive(Clone, Debug)]
@@ -29,7 +26,7 @@ pub(super) struct Sample {
 pub(super) fn all() -> &'static [Sample] {
     static ALL: OnceLock<Vec<Sample>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let (reader, writer) = (layer(false), layer(true));
+        let (reader, writer) = (schemas(), writers());
         let mut samples = accepted(&reader);
         let (count, mut seen) = (samples.len(), BTreeSet::new());
         for (schema, document) in written::documents() {
@@ -63,19 +60,11 @@ fn accepted(schemas: &Schemas) -> Vec<Sample> {
     for (schema, name, bytes) in documents::of_vectors() {
         add(schema, format!("the vector {name}"), &bytes);
     }
-    for top in ["tests/golden/peer-runs", "conformance/cases"] {
-        for path in tree::walk(&here(top)).expect("the recordings are part of the project") {
-            let Some(schema) = documents::schema_of(&path).filter(|_| path.is_file()) else {
-                continue;
-            };
-            let bytes = fs::read(&path).expect("readable");
-            for document in documents::documents_of(schema, &bytes) {
-                add(schema, path.display().to_string(), &document);
-            }
-        }
+    for (schema, place, bytes) in documents::of_recordings() {
+        add(schema, place, &bytes);
     }
-    for (schema, what, bytes) in examples() {
-        add(&schema, format!("example {what}"), &bytes);
+    for (schema, name, bytes) in documents::of_examples() {
+        add(&schema, format!("example {name}"), &bytes);
     }
     let store = here("examples/store");
     let store = ask::utf8(&store);
@@ -93,29 +82,11 @@ fn accepted(schemas: &Schemas) -> Vec<Sample> {
         &["spec", "14"],
     ] {
         let answer = ask::run(&[args, &["--format", "json"]].concat()).stdout;
-        let schema: Value = serde_json::from_slice(&answer).expect("one document");
-        let schema = schema["schema"].as_str().and_then(|name| name.strip_prefix("runstore."));
-        let schema = schema.and_then(|name| name.strip_suffix("/1")).expect("it names its schema");
+        let document: Value = serde_json::from_slice(&answer).expect("one document");
+        let schema = ask::schema_of(&document).expect("it names its schema");
         add(schema, format!("the answer of {args:?}"), &answer);
     }
     samples
-}
-
-/// The examples: schema, file, bytes.
-fn examples() -> Vec<(String, String, Vec<u8>)> {
-    let paths = tree::walk(&here("spec/examples/v1")).expect("there are examples");
-    let named = paths.into_iter().filter(|path| path.is_file()).map(|path| {
-        let name = path.file_name().expect("named").to_string_lossy().into_owned();
-        let schema = name.split('.').next().unwrap_or_default().to_owned();
-        (schema, name, fs::read(&path).expect("readable"))
-    });
-    named.collect()
-}
-
-/// The schemas of what a reader has to bear, or of what the library writes.
-fn layer(is_written: bool) -> Schemas {
-    let dir = if is_written { "spec/schemas/writer-v1" } else { "spec/schemas/v1" };
-    Schemas::load(&here(dir)).expect("the schemas are of known keywords")
 }
 
 /// Documents with one change each, whose answer follows from the schema.

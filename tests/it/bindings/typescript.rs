@@ -10,10 +10,11 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use testkit::process::skip;
+use testkit::program::is_there;
 
 use super::declarations::Declarations;
-use super::here;
 use super::samples::{self, Sample};
+use crate::schemas::here;
 
 /// The files: of what a reader has to bear, and of what the library writes.
 const FILES: [&str; 2] = ["runstore.d.ts", "runstore-written.d.ts"];
@@ -80,8 +81,7 @@ fn the_reader_of_declarations_tells_types_apart_and_passes_nothing_over() {
 /// The compiler, if there is one.
 fn compiler() -> Option<Command> {
     let named = std::env::var_os("RUNSTORE_TSC").unwrap_or_else(|| "tsc".into());
-    let there = Command::new(&named).arg("--version").output();
-    there.is_ok_and(|out| out.status.success()).then(|| Command::new(named))
+    is_there(&named).then(|| Command::new(named))
 }
 
 /// A program that says of each document that it is of its type, and of each bad one that it is not.

@@ -1,9 +1,9 @@
 //! The minimal runners of `conformance/minimal` reach L1, and the one in Perl all of it.
 
 use std::path::Path;
-use std::process::Command;
 
 use testkit::process::skip;
+use testkit::program;
 
 use super::{judge, misses, tells_orders};
 use crate::ask;
@@ -16,8 +16,7 @@ fn reaches(level: &str, name: &str, interpreter: &str) {
     if !tells_orders(name) {
         return;
     }
-    let there = Command::new(interpreter).arg("--version").output();
-    if interpreter != "sh" && !there.is_ok_and(|out| out.status.success()) {
+    if interpreter != "sh" && !program::is_there(interpreter) {
         return skip(name, &format!("there is no {interpreter}"));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/minimal").join(name);

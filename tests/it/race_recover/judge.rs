@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use runstore::protocol::segment::sha256_hex;
 use serde_json::Value;
+use testkit::tree;
 
 use super::loops::Loops;
 use super::{Fate, Place, Runs, Story, Told};
@@ -358,11 +359,10 @@ fn places(root: &Path, told: &Runs, counts: &mut Counts) -> Vec<String> {
 /// Nobody has seen an exit, so nobody may say so.
 fn words(root: &Path) -> Vec<String> {
     let all = files(root);
-    let own = |path: &&PathBuf| !path.iter().any(|part| part == ".runstore");
     let says = |path: &&PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
         bytes.windows(10).any(|word| word == b"\"observed\"")
     };
     let say = |path: &PathBuf| format!("{} says observed", path.display());
-    all.iter().filter(own).filter(says).map(say).collect()
+    all.iter().filter(|path| !tree::is_own(path)).filter(says).map(say).collect()
 }

@@ -49,7 +49,7 @@ const NOT_DECODED: [&str; 4] =
     ["nested-event", "nested-route", "result-index-entry", "runner-config"];
 
 /// The schema for a file at this place of a store, if it has one.
-pub(crate) fn schema_of(path: &Path) -> Option<&'static str> {
+pub(super) fn schema_of(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     let below = |part: &str| path.components().any(|c| c == Component::Normal(part.as_ref()));
     let json = name.ends_with(".json");
@@ -128,12 +128,27 @@ pub(crate) fn validates(schemas: &Schemas, schema: &str, bytes: &[u8]) -> Result
 }
 
 /// The documents of a file: the lines of a log, else the file.
-pub(crate) fn documents_of(schema: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
+fn documents_of(schema: &str, bytes: &[u8]) -> Vec<Vec<u8>> {
     if schema != "event" {
         return vec![bytes.to_vec()];
     }
     let lines = bytes.split(|byte| *byte == b'\n');
     lines.filter(|line| !line.trim_ascii().is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// The documents of recorded stores and of cases: schema, file with the number of the document in it, bytes.
+pub(crate) fn of_recordings() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for top in ["tests/golden/peer-runs", "conformance/cases"] {
+        for path in tree::walk(&here(top)).expect("the recordings are part of the project") {
+            let Some(schema) = schema_of(&path).filter(|_| path.is_file()) else { continue };
+            let bytes = fs::read(&path).expect("readable");
+            let name = path.strip_prefix(here("")).expect("below the top").display();
+            let documents = documents_of(schema, &bytes).into_iter().enumerate();
+            found.extend(documents.map(|(n, bytes)| (schema, format!("{name}:{}", n + 1), bytes)));
+        }
+    }
+    found
 }
 
 #[test]
@@ -142,28 +157,18 @@ fn every_recorded_document_is_valid_exactly_when_its_decoder_accepts_it() {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
-    for top in ["tests/golden/peer-runs", "conformance/cases"] {
-        for path in tree::walk(&here(top)).expect("the recordings are part of the project") {
-            let Some(schema) = schema_of(&path).filter(|_| path.is_file()) else { continue };
-            let bytes = fs::read(&path).expect("readable");
-            let name = path.strip_prefix(here("")).expect("below the top").display().to_string();
-            for (number, document) in documents_of(schema, &bytes).iter().enumerate() {
-                *counts.entry(schema).or_default() += 1;
-                let valid = validates(&schemas, schema, document);
-                let same = decodes(schema, document).map_or(valid.is_ok(), |d| d == valid.is_ok());
-                let place = format!("{name}:{}", number + 1);
-                let listed = DIFFERENT.iter().find(|(file, _)| *file == place || *file == name);
-                match (same, listed) {
-                    (true, None) => {}
-                    (false, Some((file, _))) => {
-                        seen.insert(*file);
-                    }
-                    (true, Some(_)) => wrong.push(format!("{place}: listed, yet the same")),
-                    (false, None) => {
-                        wrong.push(format!("{place}: {schema}: the schema says {valid:?}"))
-                    }
-                }
+    for (schema, place, document) in of_recordings() {
+        *counts.entry(schema).or_default() += 1;
+        let valid = validates(&schemas, schema, &document);
+        let same = decodes(schema, &document).map_or(valid.is_ok(), |d| d == valid.is_ok());
+        let (name, _) = place.rsplit_once(':').expect("a number");
+        match (same, DIFFERENT.iter().find(|(file, _)| *file == name)) {
+            (true, None) => {}
+            (false, Some((file, _))) => {
+                seen.insert(*file);
             }
+            (true, Some(_)) => wrong.push(format!("{place}: listed, yet the same")),
+            (false, None) => wrong.push(format!("{place}: {schema}: the schema says {valid:?}")),
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -226,17 +231,22 @@ fn every_vector_of_a_document_is_valid_exactly_when_its_decoder_accepts_it() {
     assert_eq!(seen.len(), DIFFERENT_VECTORS.len(), "every listed vector exists");
 }
 
+/// The examples: schema, file, bytes.
+pub(crate) fn of_examples() -> Vec<(String, String, Vec<u8>)> {
+    let paths = tree::walk(&here("spec/examples/v1")).expect("there are examples").into_iter();
+    let named = paths.filter(|path| path.is_file()).map(|path| {
+        let name = path.file_name().expect("named").to_string_lossy().into_owned();
+        let schema = name.split('.').next().unwrap_or_default().to_owned();
+        (schema, name, fs::read(&path).expect("readable"))
+    });
+    named.collect()
+}
+
 #[test]
 fn every_example_is_valid_and_accepted() {
     let schemas = schemas();
     let mut tried = BTreeSet::new();
-    for path in tree::walk(&here("spec/examples/v1")).expect("there are examples") {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !path.is_file() {
-            continue;
-        }
-        let schema = name.split('.').next().unwrap_or_default().to_owned();
-        let bytes = fs::read(&path).expect("readable");
+    for (schema, name, bytes) in of_examples() {
         assert_eq!(validates(&schemas, &schema, &bytes), Ok(()), "{name} is valid");
         if !OUTPUTS.contains(&schema.as_str()) {
             let value: Value = serde_json::from_slice(&bytes).expect("valid, so it parses");

@@ -18,10 +18,16 @@ use std::path::{Path, PathBuf};
 use testkit::schema::Schemas;
 
 /// A path of this repository.
-fn here(path: &str) -> PathBuf {
+pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// The schemas of what a reader has to bear.
 pub(crate) fn schemas() -> Schemas {
     Schemas::load(&here("spec/schemas/v1")).expect("the schemas are of known keywords")
+}
+
+/// The schemas of what the library writes.
+pub(crate) fn writers() -> Schemas {
+    Schemas::load(&here("spec/schemas/writer-v1")).expect("the schemas are of known keywords")
 }

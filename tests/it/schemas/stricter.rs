@@ -4,13 +4,8 @@
 use runstore::protocol::slot::SlotKind;
 use runstore::protocol::{RunMode, RunState};
 use serde_json::{Value, json};
-use testkit::schema::Schemas;
 
-use super::{here, schemas};
-
-fn writers() -> Schemas {
-    Schemas::load(&here("spec/schemas/writer-v1")).expect("the schemas are of known keywords")
-}
+use super::{schemas, writers};
 
 const UUID: &str = "6f1c2a54-0000-4000-8000-000000000000";
 

@@ -48,7 +48,7 @@ use testkit::launch;
 use testkit::schema::Schemas;
 
 use super::documents::schema_of;
-use super::{here, schemas, worked};
+use super::{here, schemas, worked, writers};
 
 const RUN: &str = "/async-subagent-runs/run-1";
 const WRITER: Author<'static> = Author::Runner { instance: "i" };
@@ -64,9 +64,8 @@ pub(super) struct Judge {
 
 impl Judge {
     fn new() -> Self {
-        let writer = Schemas::load(&here("spec/schemas/writer-v1")).expect("of known keywords");
         let (counts, wrong, documents) = Default::default();
-        Self { reader: schemas(), writer, counts, wrong, documents }
+        Self { reader: schemas(), writer: writers(), counts, wrong, documents }
     }
 
     /// Holds one document to a schema of the writer's layer, or a part of it, and to the reader's.
