@@ -140,14 +140,14 @@ impl Adapter {
     ) -> Option<Vec<String>> {
         let template = self.operation(role, name)?;
         let own = match name {
-            "run" => "{config}",
-            "inspect" => "{root}",
-            "observe" => "{runner}",
+            "run" => "config",
+            "inspect" => "root",
+            "observe" => "runner",
             _ => return Some(template.filled(args)),
         };
         let mut template = template.clone();
-        if !template.0.iter().any(|word| word.contains(own)) {
-            template.0.push(own.to_owned());
+        if !template.has(own) {
+            template.0.push(format!("{{{own}}}"));
         }
         Some(template.filled(args))
     }
@@ -186,28 +186,65 @@ pub fn main_operation(role: &str) -> &'static str {
     }
 }
 
-/// The name of which a word is the place, if it is nothing else.
-fn name_of(word: &str) -> Option<&str> {
-    let name = word.strip_prefix('{')?.strip_suffix('}')?;
+/// A part of a word of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part<'w> {
+    /// It stays as it is.
+    Text(&'w str),
+    /// `{name}`, of which this is the name.
+    Place(&'w str),
+}
+
+/// The parts of a word. Other braces belong to whoever reads the word, such as the `${name}` of a shell.
+fn parts(word: &str) -> Vec<Part<'_>> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    (!name.is_empty() && name.chars().all(is_part)).then_some(name)
+    let (mut parts, mut told, mut from) = (Vec::new(), 0, 0);
+    while let Some(open) = word[from..].find('{').map(|at| from + at) {
+        from = open + 1;
+        let Some((name, _)) = word[from..].split_once('}') else { break };
+        let is_place = !name.is_empty() && name.chars().all(is_part);
+        if is_place && !word[..open].ends_with('$') {
+            parts.extend([Part::Text(&word[told..open]), Part::Place(name)]);
+            from += name.len() + 1;
+            told = from;
+        }
+    }
+    parts.push(Part::Text(&word[told..]));
+    parts.retain(|part| *part != Part::Text(""));
+    parts
 }
 
 impl Template {
+    /// Whether it has a place of that name.
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|word| parts(word).contains(&Part::Place(name)))
+    }
+
     /// The command for one call of an operation: each `{name}` is replaced by the argument or name of the scenario. A
     /// word that is nothing but the name of a list becomes the words of the list.
     fn filled(&self, args: &BTreeMap<String, Value>) -> Vec<String> {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let mut out = Vec::new();
         for word in &self.0 {
-            let name = name_of(word);
-            match name.and_then(|name| args.get(name)) {
-                Some(Value::Array(items)) => out.extend(items.iter().map(text)),
-                // What the call does not say is left out.
-                None if name.is_some() => {}
-                _ => out.push(args.iter().fold(word.clone(), |word, (name, value)| {
-                    word.replace(&format!("{{{name}}}"), &text(value))
-                })),
+            let parts = parts(word);
+            match parts[..] {
+                [Part::Place(name)] => match args.get(name) {
+                    Some(Value::Array(items)) => out.extend(items.iter().map(text)),
+                    Some(value) => out.push(text(value)),
+                    // What the call does not say is left out.
+                    None => {}
+                },
+                _ => out.push(
+                    parts
+                        .iter()
+                        .map(|part| match part {
+                            Part::Text(same) => (*same).to_owned(),
+                            Part::Place(name) => {
+                                args.get(*name).map_or_else(|| format!("{{{name}}}"), text)
+                            }
+                        })
+                        .collect(),
+                ),
             }
         }
         out
@@ -250,6 +287,7 @@ mod tests {
             ("root", json!("/r")),
             ("now", json!(7)),
             ("runner", json!(["sh", "-c", "exit {now}"])),
+            ("twice", json!("{root}")),
         ];
         let args = args.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
         for (role, words, want) in [
@@ -260,6 +298,9 @@ mod tests {
             ("observer", &["a", "{root}"], &["a", "/r", "sh", "-c", "exit {now}"]),
             ("observer", &["a", "{runner}", "b"], &["a", "sh", "-c", "exit {now}", "b"]),
             ("repairer", &["sh", "-c", "{ a; }", "{}"], &["sh", "-c", "{ a; }", "{}"]),
+            ("reader", &["sh", "-c", "a ${root} {", "{"], &["sh", "-c", "a ${root} {", "{", "/r"]),
+            // What is put in is not looked through for places.
+            ("reader", &["{twice}", "{root}{{now}{more}"], &["{root}", "/r{7{more}"]),
         ] {
             let main = Template(words.iter().map(|word| (*word).to_owned()).collect());
             let found = Adapter::from(main).words(role, main_operation(role), &args);
