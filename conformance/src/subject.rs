@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. An [`Adapter`] is what is declared of an implementation: a command for each operation that it offers, as
 //! a [`Template`] with places, and what it does not do. Filling a template is a pure function of names and arguments, and
-//! [`Adapter::called`] puts the program that makes a mistake around the words. Nothing is started here: `process` does that.
+//! `Adapter::called` puts the program that makes a mistake around the words. Nothing is started here: `process` does that.
 
 use std::collections::BTreeMap;
 
