@@ -131,7 +131,17 @@ impl Cell {
         raw::put(&self.base.join("put"), &self.path(name), text)
     }
 
-    /// Plants something: `kind` is `file`, `directory`, `link`, `hard-link` or `pipe`.
+    /// Makes the directories on the way to a name; says whether one was lacking.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn make_way(&self, name: &str) -> io::Result<bool> {
+        let full = self.path(name);
+        let lacking = full.parent().filter(|parent| !parent.is_dir());
+        lacking.map_or(Ok(()), make_dir).map(|()| lacking.is_some())
+    }
+
+    /// Plants something in a directory that is there: `kind` is `file`, `directory`, `link`, `hard-link` or `pipe`.
     ///
     /// # Errors
     /// What the system says; an unknown kind.
@@ -139,9 +149,6 @@ impl Cell {
         let text = |key: &str| what.get(key).and_then(Value::as_str);
         let path = text("path").unwrap_or_default();
         let full = self.path(path);
-        if let Some(parent) = full.parent() {
-            make_dir(parent)?;
-        }
         match text("kind").unwrap_or("file") {
             "directory" => make_dir(&full),
             "link" => std::os::unix::fs::symlink(text("target").unwrap_or_default(), full),
@@ -196,6 +203,7 @@ impl Cell {
             self.slot()?;
         }
         for what in list("plant").unwrap_or_default() {
+            self.make_way(what.get("path").and_then(Value::as_str).unwrap_or_default())?;
             self.plant(&what)?;
         }
         Ok(())

@@ -6,6 +6,10 @@
 //! read is read right after its event, so its text may be a later one; the inode tells. A moment of the script is a
 //! file in the watched directory of marks.
 //!
+//! What is made and removed in a new directory before that has its watch is not seen at all. So whoever makes one for the
+//! subject waits for the watch before anything is put there ([`Recorder::settle`]); of what the subject makes itself
+//! there is no such promise.
+//!
 //! The thread ends when it is told to, or with the recorder. Where there is no inotify nothing is recorded, and no
 //! check may conclude anything from an order.
 
@@ -24,6 +28,9 @@ use crate::raw;
 
 /// Directory of the store in which marks are put.
 pub(crate) const MARKS: &str = ".marks";
+
+/// The mark of [`Recorder::settle`], which stays in no record.
+const SETTLED: &str = ".settled";
 
 /// Texts above this size are not kept.
 const KEEP_BYTES: u64 = 1 << 20;
@@ -73,6 +80,21 @@ impl Recorder {
             lock(&self.shared).trace.push(event(at_ms, Op::Mark, name.to_owned()));
             return;
         }
+        self.put(name);
+    }
+
+    /// Waits until all that was done in the store before was seen, so that a directory that was just made is watched.
+    pub(crate) fn settle(&self) {
+        if !self.is_ordered() {
+            return;
+        }
+        self.put(SETTLED);
+        lock(&self.shared).trace.retain(|event| event.op != Op::Mark || event.path != SETTLED);
+        let _ = fs::remove_file(self.root.join(MARKS).join(SETTLED));
+    }
+
+    /// Makes a file in the directory of marks, and waits until it was seen.
+    fn put(&self, name: &str) {
         if fs::write(self.root.join(MARKS).join(name), b"").is_err() {
             return;
         }
@@ -332,5 +354,31 @@ mod platform {
         _stop: &Arc<AtomicBool>,
     ) -> Option<std::thread::JoinHandle<()>> {
         None
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_in_a_directory_that_was_settled_is_seen() {
+        let root = std::env::temp_dir().join(format!("conformance-settle-{}", std::process::id()));
+        fs::create_dir_all(root.join(MARKS)).expect("room");
+        let recorder = Recorder::start(&root, "token");
+        for n in 0..300 {
+            let dir = format!("a-{n}/b");
+            fs::create_dir_all(root.join(&dir)).expect("room");
+            recorder.settle();
+            fs::write(root.join(&dir).join("x"), b"").expect("room");
+            fs::remove_file(root.join(&dir).join("x")).expect("ours");
+        }
+        recorder.mark("end");
+        let (trace, is_whole) = recorder.finish();
+        let of = |op: Op| trace.iter().filter(|e| e.op == op && e.path.ends_with("/x")).count();
+        assert!(is_whole && (of(Op::Created), of(Op::Removed)) == (300, 300));
+        let marks = trace.iter().filter(|event| event.op == Op::Mark).map(|event| &*event.path);
+        assert_eq!(marks.collect::<Vec<_>>(), ["end"], "it leaves no mark");
+        fs::remove_dir_all(root).expect("ours");
     }
 }

@@ -127,11 +127,7 @@ impl Player<'_> {
                 let done = self.cell.put(&path, &bytes_of(&step));
                 self.made(done, &path);
             }
-            "plant" => {
-                self.seen.said.insert(path.clone());
-                let done = self.cell.plant(&step);
-                self.made(done, &path);
-            }
+            "plant" => self.plant(&step, path),
             "age" => {
                 let done = self.cell.age(&path, ms.unwrap_or_default());
                 self.made(done, &path);
@@ -340,9 +336,23 @@ impl Player<'_> {
         self.cell.names.insert("own.pid".into(), self.pid().to_string());
         let own = numbers(&fill_value(&self.cell.names, own));
         let path = own.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
-        self.seen.said.insert(path.clone());
-        let done = self.cell.plant(&own);
+        self.plant(&own, path);
+    }
+
+    fn plant(&mut self, what: &Value, path: String) {
+        let is_dir = what.get("kind").is_some_and(|kind| kind == "directory");
+        let done = self.cell.make_way(&path).and_then(|made| {
+            // Before the file is there: whoever it is for may remove it at once.
+            if made {
+                self.recorder.settle();
+            }
+            self.cell.plant(what)
+        });
+        if is_dir {
+            self.recorder.settle();
+        }
         self.made(done, &path);
+        self.seen.said.insert(path);
     }
 
     /// How long a step may wait.
