@@ -180,9 +180,10 @@ impl Proof {
         proof.exit_evidence = member::text(doc, "exitEvidence").map(|word| Open::read(&word));
         let instances = doc.get("instances");
         if let Some(raw) = instances {
-            let records =
-                raw.array().ok_or_else(|| DecodeError::member("instances", "an array"))?;
-            for (at, raw) in records.into_iter().enumerate() {
+            let records = raw
+                .elements(usize::MAX)
+                .ok_or_else(|| DecodeError::member("instances", "an array"))?;
+            for (at, raw) in records.enumerate() {
                 proof.instances.push(Instance::read(raw, &format_args!("instances[{at}]"))?);
             }
         }

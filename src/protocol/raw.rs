@@ -180,7 +180,11 @@ impl<'a> Raw<'a> {
         if text.len() > 15 || text.is_empty() {
             return None;
         }
-        text.iter().try_fold(0, |n, b| {
+        let (first, rest) = match text.split_first_chunk() {
+            Some((digits, rest)) => (i64::from(scan::eight_digits(digits)?), rest),
+            None => (0, text),
+        };
+        rest.iter().try_fold(first, |n, b| {
             let digit = b.wrapping_sub(b'0');
             (digit <= 9).then(|| n * 10 + i64::from(digit))
         })
@@ -236,12 +240,21 @@ impl<'a> Raw<'a> {
 
     /// The first elements of an array, `most` of them, or `None` for another type.
     pub fn array_start(self, most: usize) -> Option<Vec<Raw<'a>>> {
+        Some(self.elements(most)?.collect())
+    }
+
+    /// As [`Raw::array_start`], one after the other: of an outlined text without a list of them.
+    pub(super) fn elements(self, most: usize) -> Option<impl Iterator<Item = Raw<'a>>> {
         if self.kind() != Kind::Array {
             return None;
         }
-        if let Some(outlined) = self.outlined() {
-            return Some(outlined.parts().take(most).map(Raw::part).collect());
-        }
+        let outlined = self.outlined();
+        let listed = if outlined.is_some() { Vec::new() } else { self.split(most)? };
+        let parts = outlined.into_iter().flat_map(Outlined::parts).take(most).map(Raw::part);
+        Some(parts.chain(listed))
+    }
+
+    fn split(self, most: usize) -> Option<Vec<Raw<'a>>> {
         if let Some(spans) = scan::elements(self.text(), most) {
             return Some(spans.into_iter().map(Raw::bare).collect());
         }

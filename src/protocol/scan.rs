@@ -80,55 +80,63 @@ pub(super) fn elements(text: &str, most: usize) -> Option<Vec<&str>> {
     }
 }
 
-/// Whether bytes are a text out of a document that was accepted, but that every line of the text after its first
-/// begins with the same number of more spaces; white space around the whole is no difference. No string holds
-/// the end of a line, so such bytes are as well formed as the text and have the same words. No means nothing:
-/// other white space may differ.
+/// Whether bytes are a text out of a document that was accepted, but that lines of the text begin with more spaces,
+/// each with the same number of them; white space around the whole is no difference. No string holds the end of a
+/// line, so such bytes are as well formed as the text and have the same words. No means nothing: other white space
+/// may differ.
 pub(super) fn is_same_but_for_indentation(bytes: &[u8], text: &str) -> bool {
-    let (mut a, mut b) = (bytes.trim_ascii(), text.as_bytes().trim_ascii());
+    let whole = text.as_bytes().trim_ascii();
+    let (mut a, mut b) = (bytes.trim_ascii(), whole);
     let mut more = None;
     loop {
-        while let (Some((own, behind)), Some((theirs, beyond))) =
-            (a.split_first_chunk(), b.split_first_chunk())
-            && own == theirs
-            && equal(u64::from_le_bytes(*own), b'\n') == 0
-        {
-            (a, b) = (behind, beyond);
-        }
-        // A difference, the end of a line or of the whole is within the next few bytes.
-        let line = match (a.first_chunk(), b.first_chunk()) {
-            (Some(own), Some(theirs)) => {
-                let (own, theirs) = (u64::from_le_bytes(*own), u64::from_le_bytes(*theirs));
-                let line = before(equal(own, b'\n'));
-                if before(own ^ theirs) <= line {
-                    return false;
-                }
-                line
-            }
-            _ => {
-                let line = a.iter().take_while(|c| **c != b'\n').count();
-                if a.get(..line) != b.get(..line) {
-                    return false;
-                }
-                line
-            }
-        };
-        match (a.get(line..), b.get(line..)) {
+        let same = same_start(a, b);
+        (a, b) = match (a.get(same..), b.get(same..)) {
             (Some([]), Some([])) => return true,
-            (Some([b'\n', own @ ..]), Some([b'\n', theirs @ ..])) => {
-                let more = *more.get_or_insert_with(|| {
-                    indentation(theirs, 0).saturating_sub(indentation(own, 0))
-                });
-                match theirs.split_at_checked(more) {
-                    Some((spaces, rest)) if spaces.iter().all(|c| *c == b' ') => {
-                        (a, b) = (own, rest);
-                    }
-                    _ => return false,
-                }
-            }
+            (Some(own), Some(theirs)) => (own, theirs),
+            _ => return false,
+        };
+        // What may differ is the rest of an indentation.
+        let (passed, _) = whole.split_at(whole.len() - b.len());
+        if !is_indented(passed) {
+            return false;
+        }
+        let more = *more.get_or_insert_with(|| b.iter().take_while(|c| **c == b' ').count());
+        match b.split_at_checked(more) {
+            Some((spaces @ [_, ..], rest)) if spaces.iter().all(|c| *c == b' ') => b = rest,
             _ => return false,
         }
     }
+}
+
+/// Whether the last line of a text is spaces alone.
+#[inline]
+fn is_indented(text: &[u8]) -> bool {
+    if let Some(last) = text.last_chunk() {
+        // The spaces are what is zero after the difference to spaces.
+        let others = u128::from_le_bytes(*last) ^ u128::from_le_bytes([b' '; 16]);
+        if others != 0 {
+            let spaces = others.leading_zeros() as usize / 8;
+            return last.get(15 - spaces) == Some(&b'\n');
+        }
+    }
+    text.iter().rev().find(|c| **c != b' ') == Some(&b'\n')
+}
+
+/// How many bytes at the start of both are the same.
+#[inline]
+fn same_start(a: &[u8], b: &[u8]) -> usize {
+    let (mut own, mut theirs) = (a, b);
+    while let (Some((one, behind)), Some((other, beyond))) =
+        (own.split_first_chunk(), theirs.split_first_chunk())
+    {
+        let others = u128::from_le_bytes(*one) ^ u128::from_le_bytes(*other);
+        if others != 0 {
+            return a.len() - own.len() + others.trailing_zeros() as usize / 8;
+        }
+        (own, theirs) = (behind, beyond);
+    }
+    let more = own.iter().zip(theirs).take_while(|(one, other)| one == other).count();
+    a.len() - own.len() + more
 }
 
 pub(super) fn is_end(b: &[u8], at: usize) -> Option<()> {
@@ -166,6 +174,23 @@ fn equal(word: u64, byte: u8) -> u64 {
 #[inline]
 fn before(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
+}
+
+/// Sixteen bytes as two numbers.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the lower and the upper half")]
+fn halves(bytes: [u8; 16]) -> (u64, u64) {
+    let both = u128::from_le_bytes(bytes);
+    (both as u64, (both >> 64) as u64)
+}
+
+/// How many bytes come before the lowest marked one of two words.
+#[inline]
+fn first_of_two(low: u64, high: u64) -> Option<usize> {
+    if low | high == 0 {
+        return None;
+    }
+    Some(if low != 0 { before(low) } else { 8 + before(high) })
 }
 
 /// The place behind the white space here.
@@ -340,10 +365,11 @@ pub(super) fn text_end(b: &[u8], at: usize) -> Option<(usize, bool)> {
 #[inline]
 fn plain_end(b: &[u8], at: usize) -> Option<usize> {
     let mut rest = b.get(at..)?;
-    while let Some((word, behind)) = rest.split_first_chunk() {
-        let marks = text_marks(u64::from_le_bytes(*word));
-        if marks != 0 {
-            return Some(b.len() - rest.len() + before(marks));
+    // Two words at once: nearly every key ends within the first two.
+    while let Some((words, behind)) = rest.split_first_chunk() {
+        let (low, high) = halves(*words);
+        if let Some(place) = first_of_two(text_marks(low), text_marks(high)) {
+            return Some(b.len() - rest.len() + place);
         }
         rest = behind;
     }
@@ -425,9 +451,7 @@ fn fraction(b: &[u8], mut at: usize) -> Option<usize> {
 fn digits(b: &[u8], at: usize) -> usize {
     let mut rest = b.get(at..).unwrap_or_default();
     while let Some((word, behind)) = rest.split_first_chunk() {
-        // A digit less `0` is at most 9; what is more carries into its top bit, and no further.
-        let values = u64::from_le_bytes(*word) ^ (ONES * u64::from(b'0'));
-        let others = (((values & !TOPS) + ONES * 0x76) | values) & TOPS;
+        let others = no_digits(u64::from_le_bytes(*word));
         if others != 0 {
             return b.len() - rest.len() + before(others);
         }
@@ -435,6 +459,28 @@ fn digits(b: &[u8], at: usize) -> usize {
     }
     let more = rest.iter().take_while(|c| c.is_ascii_digit()).count();
     b.len() - rest.len() + more
+}
+
+/// The top bit of each byte that is no digit.
+#[inline]
+fn no_digits(word: u64) -> u64 {
+    // A digit less `0` is at most 9; what is more carries into its top bit, and no further.
+    let values = word ^ (ONES * u64::from(b'0'));
+    (((values & !TOPS) + ONES * 0x76) | values) & TOPS
+}
+
+/// The value of eight digits; `None` when one of them is none.
+#[inline]
+pub(super) fn eight_digits(digits: &[u8; 8]) -> Option<u32> {
+    let word = u64::from_le_bytes(*digits);
+    if no_digits(word) != 0 {
+        return None;
+    }
+    // Neighbours become one number, whose digits are twice as many: two, four, eight.
+    let twos = (word & (ONES * 0x0f)).wrapping_mul(10 << 8 | 1) >> 8;
+    let fours = (twos & 0x00ff_00ff_00ff_00ff).wrapping_mul(100 << 16 | 1) >> 16;
+    let eights = (fours & 0x0000_ffff_0000_ffff).wrapping_mul(10_000 << 32 | 1) >> 32;
+    u32::try_from(eights).ok()
 }
 
 fn some_digits(b: &[u8], at: usize) -> Option<usize> {
@@ -556,6 +602,21 @@ mod tests {
         ] {
             assert!(!is_same_but_for_indentation(other.as_bytes(), text), "{other}");
             assert!(!is_same_but_for_indentation(text.as_bytes(), &other), "{other}");
+        }
+    }
+
+    #[test]
+    fn eight_digits_are_a_number_and_anything_else_is_none() {
+        let mut number: u32 = 7;
+        for _ in 0..10_000 {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let text = format!("{:08}", number % 100_000_000);
+            let mut digits = *text.as_bytes().first_chunk().expect("eight bytes");
+            assert_eq!(eight_digits(&digits), text.parse().ok(), "{text}");
+            let [place, other, ..] = number.to_le_bytes();
+            digits[usize::from(place % 8)] = other;
+            let is_number = digits.iter().all(u8::is_ascii_digit);
+            assert_eq!(eight_digits(&digits).is_some(), is_number, "{digits:?}");
         }
     }
 

@@ -302,12 +302,15 @@ impl StatusView {
 
     fn read_steps<'a>(&mut self, m: &mut Members<impl Lookup<'a>>) {
         let Some(raw) = m.get("steps") else { return };
-        let Some(elements) = raw.array_start(limits::MAX_STEPS + 1) else {
+        let Some(elements) = raw.elements(limits::MAX_STEPS + 1) else {
             m.note("steps", "an array");
             return;
         };
-        self.has_more_steps = elements.len() > limits::MAX_STEPS;
-        for (i, element) in elements.into_iter().take(limits::MAX_STEPS).enumerate() {
+        for (i, element) in elements.enumerate() {
+            if i == limits::MAX_STEPS {
+                self.has_more_steps = true;
+                break;
+            }
             let Some(step) = element.object() else {
                 m.note(&format!("steps[{i}]"), "an object");
                 continue;
@@ -372,12 +375,9 @@ impl StatusView {
     /// The newest instant that the record itself names for a write: never the file's time.
     /// Spec: RS-STATUS-11.
     pub fn last_write_ms(&self) -> Option<i64> {
-        let own =
-            [self.started_at_ms, self.last_update_ms, self.last_activity_ms, self.ended_at_ms];
-        own.into_iter()
-            .flatten()
-            .chain(self.steps.iter().flat_map(|s| [s.started_at_ms, s.ended_at_ms]).flatten())
-            .max()
+        let own = self.started_at_ms.max(self.last_update_ms);
+        let own = own.max(self.last_activity_ms).max(self.ended_at_ms);
+        self.steps.iter().fold(own, |last, s| last.max(s.started_at_ms).max(s.ended_at_ms))
     }
 
     /// The process that it names.

@@ -1,5 +1,6 @@
 //! Which verdict? The rules of the contract, in its order; the first match wins.
 
+use super::super::Word as _;
 use super::super::limits;
 use super::super::process::Liveness;
 use super::super::proof::{ProofState, ResumeDisposition};
@@ -242,7 +243,9 @@ fn rule_terminal(e: &RunEvidence, s: &StatusView, state: RunState, proof: &Proof
         return Ruling::new(Verdict::StartFailed, because).at(stages::reached(e));
     }
     if proof.counts {
-        return Ruling::new(Verdict::Finished, format!("{state}, and its exit was observed"));
+        // Of thousands nearly all say this: put together without the machinery of a format.
+        let because = [state.as_str(), ", and its exit was observed"].concat();
+        return Ruling::new(Verdict::Finished, because);
     }
     let what = match &proof.reason {
         Some(reason) => format!("proof {}: {reason}", proof.state),
