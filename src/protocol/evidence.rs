@@ -4,6 +4,8 @@
 //! can change while it is judged. Each file is a [`FileFact`], so that "absent", "not a plain file",
 //! "unreadable" and "damaged" stay four different answers.
 
+use std::sync::Arc;
+
 use super::candidate::Candidate;
 use super::config::RunnerConfig;
 use super::error::DecodeError;
@@ -257,8 +259,8 @@ pub struct RunEvidence {
     pub status: FileFact<StatusView>,
     /// `process-terminal-candidate.json`.
     pub candidate: FileFact<Candidate>,
-    /// `process-terminal.json`.
-    pub proof: FileFact<Proof>,
+    /// `process-terminal.json`. Nearly always it is the copy in the status, which is then shared.
+    pub proof: FileFact<Arc<Proof>>,
     /// `runner-startup.json`.
     pub startup: FileFact<StartupMessage>,
     /// `runner-startup-ack.json`.

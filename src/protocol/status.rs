@@ -10,6 +10,7 @@
 //! Spec: chapter 04, RS-STATUS-*.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::document::{Document, Keys, Lookup};
 use super::error::DecodeError;
@@ -80,7 +81,7 @@ pub struct StatusView {
     /// Whether there are more steps than that.
     pub has_more_steps: bool,
     /// The overlay copy of the proof, as it reads.
-    pub overlay: Option<Result<Proof, DecodeError>>,
+    pub overlay: Option<Result<Arc<Proof>, DecodeError>>,
     /// Whether any step has `requestedModel` (0.68 and later).
     pub has_requested_model: bool,
     /// Whether any step has `attemptedModels` (0.67 and older).
@@ -255,7 +256,7 @@ impl StatusView {
             stopped: m.flag("stopped"),
             timed_out: m.flag("timedOut"),
             has_steering: m.get("steering").is_some(),
-            overlay: m.doc.get("processTerminal").map(Proof::read_raw),
+            overlay: m.doc.get("processTerminal").map(|raw| Proof::read_raw(raw).map(Arc::new)),
             duplicate_keys,
             ..Self::default()
         };
@@ -277,10 +278,10 @@ impl StatusView {
 
     /// The proof in the bytes of a file beside the status that this view is of, where they are the overlay but
     /// for their indentation: then they read the same and need not be read. `None` says nothing about them.
-    pub fn proof_like_overlay(&self, status: &Document<'_>, bytes: &[u8]) -> Option<Proof> {
-        let overlay = self.valid_overlay()?;
+    pub fn proof_like_overlay(&self, status: &Document<'_>, bytes: &[u8]) -> Option<Arc<Proof>> {
+        let overlay = self.overlay.as_ref()?.as_ref().ok()?;
         let copy = status.get("processTerminal")?.text();
-        scan::is_same_but_for_indentation(bytes, copy).then(|| overlay.clone())
+        scan::is_same_but_for_indentation(bytes, copy).then(|| Arc::clone(overlay))
     }
 
     /// Spec: RS-STATUS-14.
@@ -402,7 +403,7 @@ impl StatusView {
 
     /// The overlay, when it reads.
     pub fn valid_overlay(&self) -> Option<&Proof> {
-        self.overlay.as_ref()?.as_ref().ok()
+        self.overlay.as_ref()?.as_deref().ok()
     }
 
     /// Whether it carries the mark of a repair.
@@ -431,7 +432,7 @@ mod tests {
         let doc = Document::parse(&status).expect("an object");
         let view = StatusView::read(&doc);
         let alone = Proof::read(&Document::parse(proof).expect("an object")).expect("a proof");
-        assert_eq!(view.proof_like_overlay(&doc, proof.as_bytes()), Some(alone));
+        assert_eq!(view.proof_like_overlay(&doc, proof.as_bytes()), Some(Arc::new(alone)));
         for other in [
             proof.replace("pending", "unknown"),
             proof.replace("run-1", "run-2"),

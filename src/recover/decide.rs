@@ -225,7 +225,7 @@ fn is_half_done(e: &RunEvidence, d: &Diagnosis, is_listed: &dyn Fn() -> bool) ->
     if s.known_state().is_none_or(RunState::is_active) {
         return false;
     }
-    let is_shown = s.overlay.as_ref().is_some_and(|overlay| overlay.as_ref() == Ok(proof));
+    let is_shown = s.overlay.as_ref().is_some_and(|overlay| overlay.as_deref() == Ok(proof));
     // A line that is missing alone is not worth a repair: events are advice (facts CW-25).
     !is_shown || d.has(Flag::MarkerStale) && is_listed()
 }

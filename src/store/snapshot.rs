@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::protocol::candidate::Candidate;
 use crate::protocol::config::RunnerConfig;
@@ -476,7 +477,7 @@ impl<H: Host> Look<'_, H> {
 
     /// The status, then the proof, and how the status looked when it was read. The proof is read while the text
     /// of the status is at hand: nearly always it is the same as the copy in there, which has been decoded.
-    fn status_and_proof(&self) -> (FileFact<StatusView>, FileFact<Proof>, Option<Stat>) {
+    fn status_and_proof(&self) -> (FileFact<StatusView>, FileFact<Arc<Proof>>, Option<Stat>) {
         let mut proof = None;
         let limit = limits::STATUS_MAX_BYTES;
         let (status, stat) = self.document(&RunEntry::Status, layout::STATUS, limit, |doc| {
@@ -487,11 +488,12 @@ impl<H: Host> Look<'_, H> {
         (status, proof.unwrap_or_else(|| self.proof(&|_| None)), stat)
     }
 
-    fn proof(&self, known: &dyn Fn(&[u8]) -> Option<Proof>) -> FileFact<Proof> {
+    fn proof(&self, known: &dyn Fn(&[u8]) -> Option<Arc<Proof>>) -> FileFact<Arc<Proof>> {
         let (host, dir, owner) = (self.host, self.dir, self.owner);
         self.file(&RunEntry::Proof, layout::PROOF, |name| {
             let limit = limits::SIDECAR_MAX_BYTES;
-            read::document_or_known(host, dir, name, limit, owner, known, Proof::read)
+            let decode = |doc: &Document<'_>| Proof::read(doc).map(Arc::new);
+            read::document_or_known(host, dir, name, limit, owner, known, decode)
         })
         .0
     }

@@ -312,7 +312,7 @@ impl<'a> Stage<'a> {
             let e = snapshot.evidence;
             facts["status"][run] = status(&e);
             facts["candidate"][run] = e.candidate.value().map(candidate).into();
-            facts["proof"][run] = e.proof.value().map(proof_facts).into();
+            facts["proof"][run] = e.proof.value().map(|proof| proof_facts(proof)).into();
             facts["result"][run] = self.result(&e)?;
             facts["verdict"][run] = json!(report.verdict);
         }
@@ -370,7 +370,7 @@ fn slots(store: &Store<'_, RealHost>, inspection: &Inspection<'_, '_, RealHost>)
 
 fn status(e: &RunEvidence) -> Value {
     let Some(status) = e.status.value() else { return Value::Null };
-    let overlay = status.overlay.as_ref().and_then(|overlay| overlay.as_ref().ok());
+    let overlay = status.overlay.as_ref().and_then(|overlay| overlay.as_deref().ok());
     let steps = status.steps.iter().map(|step| {
         json!({
             "agent": step.agent, "status": step.state.as_ref().map(|s| s.as_str().to_owned()),

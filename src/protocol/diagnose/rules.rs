@@ -230,7 +230,10 @@ pub(super) fn is_failed_start(e: &RunEvidence) -> bool {
         && s.error.is_some()
         && (s.steps.is_empty() || s.all_steps_pending());
     let not_started = |p: &super::super::proof::Proof| p.state == ProofState::NotStarted;
-    let said = [s.valid_overlay(), e.proof.value()].into_iter().flatten().any(not_started);
+    let said = [s.valid_overlay(), e.proof.value().map(AsRef::as_ref)]
+        .into_iter()
+        .flatten()
+        .any(not_started);
     untouched || said
 }
 

@@ -19,6 +19,8 @@ mod precedence;
 mod terminal;
 mod words;
 
+use std::sync::Arc;
+
 use super::super::candidate::Candidate;
 use super::super::error::DecodeError;
 use super::super::event;
@@ -142,7 +144,7 @@ impl Case {
     }
 
     fn proof(self, text: &str) -> Self {
-        self.with(|e| e.proof = fact(text, Proof::read))
+        self.with(|e| e.proof = fact(text, |doc| Proof::read(doc).map(Arc::new)))
     }
 
     fn candidate(self, text: &str) -> Self {
