@@ -20,7 +20,9 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
                 | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
     };
     let plain = |b: u8| (0x20..0x7f).contains(&b);
-    if text.bytes().all(plain) || !text.chars().any(harmful) {
+    // Without an early end, which takes a number of bytes at once.
+    let is_plain = text.bytes().fold(true, |all, b| all & plain(b));
+    if is_plain || !text.chars().any(harmful) {
         return text.into();
     }
     let escaped = text.chars().fold(String::with_capacity(text.len() + 16), |mut out, c| {
@@ -87,13 +89,18 @@ pub(crate) fn when(at_ms: i64, now_ms: i64) -> String {
 
 /// A duration, with one unit.
 pub(crate) fn age(ms: i64) -> String {
+    let (count, unit) = in_one_unit(ms);
+    format!("{count} {unit}")
+}
+
+fn in_one_unit(ms: i64) -> (i64, &'static str) {
     let s = ms / 1000;
     match s {
-        0 => format!("{ms} ms"),
-        1..=119 => format!("{s} s"),
-        120..=7199 => format!("{} min", s / 60),
-        7200..=172_799 => format!("{} h", s / 3600),
-        _ => format!("{} d", s / 86_400),
+        0 => (ms, "ms"),
+        1..=119 => (s, "s"),
+        120..=7199 => (s / 60, "min"),
+        7200..=172_799 => (s / 3600, "h"),
+        _ => (s / 86_400, "d"),
     }
 }
 
@@ -228,7 +235,11 @@ pub(crate) fn row(
     out.write_all(b" ")?;
     padded(out, r.liveness, 12)?;
     match r.last_evidence_ms {
-        Some(at) => write!(out, " {:>8}  ", age(now_ms.saturating_sub(at).max(0)))?,
+        Some(at) => {
+            let (count, unit) = in_one_unit(now_ms.saturating_sub(at).max(0));
+            // Both and the space between them fill eight characters.
+            write!(out, " {count:>0$} {unit}  ", 7_usize.saturating_sub(unit.len()))?;
+        }
         None => out.write_all(b"        -  ")?,
     }
     out.write_all(escape(&r.run_id).as_bytes())?;

@@ -2,8 +2,9 @@
 //!
 //! Theory of operation. [`Eyes`] is the part of a walk that is free of shared state: it looks at one
 //! run and, where the answer does not depend on other runs, judges it and does with the report what the
-//! caller wants done with it (`prepare`), such as writing its line: what a thread hands over is ready
-//! to be used, and the one thread that everything passes through has little left to do. The first runs are looked at on
+//! caller wants done with it (`prepare`), such as writing its line. What is made of neighbours is made in one place, so
+//! that a batch is handed over as a whole and not as many small pieces, and is ready to be used: the one thread that
+//! everything passes through has little left to do. The first runs are looked at on
 //! the caller's thread, so a small store starts no thread. After them names are put into batches,
 //! which go to the threads in turn; each thread answers its batches in order, and the caller takes
 //! the answers in turn as well, so the order is that of the listing. The caller takes the oldest
@@ -29,7 +30,7 @@ use super::walk::active_pid;
 /// Threads that look ahead. Most of the work is system calls, of which the caller does none.
 const THREADS: usize = 2;
 /// Runs that are looked at before any thread is started.
-const ALONE: usize = 64;
+const ALONE: usize = 16;
 /// Runs in one batch: few enough to start soon, enough to make handing over cheap.
 const BATCH: usize = 64;
 /// Batches under way at most.
@@ -61,12 +62,12 @@ pub(super) struct Job {
     pub(super) kind: Option<FileKind>,
 }
 
-/// What is done with a report on the thread that made it.
-pub(super) type Prepare<'p, T> = dyn Fn(RunReport) -> T + Sync + 'p;
+/// Adds a report, on the thread that made it, to what was made of those before it.
+pub(super) type Prepare<'p, T> = dyn Fn(&mut T, RunReport) + Sync + 'p;
 
-/// What was met at a name.
+/// What was met at one name, or at several that follow one another.
 pub(super) enum Met<T> {
-    /// What was made of the report of a run that depends on no other run.
+    /// What was made of the reports of runs that depend on no other run.
     Judged(T),
     /// An active run, to be judged with what is known of the others.
     Active(Box<Snapshot>),
@@ -83,9 +84,12 @@ impl<H: Host> Eyes<'_, '_, H> {
         kind: Option<FileKind>,
     ) -> Option<Snapshot> {
         let runs = &self.store.runs_roots[root];
-        let mut snapshot = self.store.snapshot(runs, name, kind, self.depth)?;
-        snapshot.evidence.shadowed_by = self.shadow(root, name, &snapshot);
-        Some(snapshot)
+        // Changed in its place: it is large.
+        let mut found = self.store.snapshot(runs, name, kind, self.depth);
+        if let Some(snapshot) = &mut found {
+            snapshot.evidence.shadowed_by = self.shadow(root, name, snapshot);
+        }
+        found
     }
 
     /// Judges one run by its evidence.
@@ -108,16 +112,34 @@ impl<H: Host> Eyes<'_, '_, H> {
         children
     }
 
-    fn meet<T>(self, job: Job, prepare: &Prepare<'_, T>) -> Met<T> {
-        let Some(snapshot) = self.look(job.root, &job.name, job.kind) else {
-            return Met::Nothing(job);
+    /// Looks at a name, and adds what was met to what was met before it.
+    fn meet<T: Default>(self, job: Job, prepare: &Prepare<'_, T>, met: &mut Vec<Met<T>>) {
+        let found = self.look(job.root, &job.name, job.kind);
+        let Some(snapshot) = &found else {
+            met.push(Met::Nothing(job));
+            return;
         };
         // Whether an active run shares its pid is known to the caller alone. All other evidence ends
         // here, on the thread that gathered it.
-        if active_pid(&snapshot).is_some() {
-            return Met::Active(Box::new(snapshot));
+        if active_pid(snapshot).is_some() {
+            met.extend(found.map(|snapshot| Met::Active(Box::new(snapshot))));
+            return;
         }
-        Met::Judged(prepare(self.report(&snapshot)))
+        let report = self.report(snapshot);
+        if let Some(Met::Judged(made)) = met.last_mut() {
+            prepare(made, report);
+        } else {
+            let mut made = T::default();
+            prepare(&mut made, report);
+            met.push(Met::Judged(made));
+        }
+    }
+
+    /// The same of all names of a batch.
+    fn meet_all<T: Default>(self, batch: Vec<Job>, prepare: &Prepare<'_, T>) -> Vec<Met<T>> {
+        let mut met = Vec::new();
+        batch.into_iter().for_each(|job| self.meet(job, prepare, &mut met));
+        met
     }
 
     /// Where the real run of this id is, when the directory at hand only shadows it.
@@ -167,7 +189,7 @@ where
     'a: 'scope,
     'h: 'scope,
     H: Host,
-    T: Send + 'scope,
+    T: Default + Send + 'scope,
 {
     /// A crew without threads yet.
     pub(super) fn new(
@@ -183,7 +205,7 @@ where
     pub(super) fn add(&mut self, job: Job, take: &mut Take<'_, T>) -> ControlFlow<()> {
         if self.alone > 0 {
             self.alone -= 1;
-            return take(self.eyes.meet(job, self.prepare));
+            return self.eyes.meet_all(vec![job], self.prepare).into_iter().try_for_each(take);
         }
         self.batch.push(job);
         if self.batch.len() < BATCH { ControlFlow::Continue(()) } else { self.send(take) }
@@ -207,7 +229,7 @@ where
             self.mates = (0..THREADS).map_while(|_| self.mate()).collect();
         }
         if self.mates.is_empty() {
-            return batch.into_iter().try_for_each(|job| take(self.eyes.meet(job, self.prepare)));
+            return self.eyes.meet_all(batch, self.prepare).into_iter().try_for_each(take);
         }
         let mate = &self.mates[self.sent % self.mates.len()];
         // It hangs up only by panicking, and then the scope ends the walk with its panic.
@@ -234,10 +256,8 @@ where
         let (eyes, prepare) = (self.eyes, self.prepare);
         let work = move || {
             for batch in to_do {
-                let answers: Vec<_> =
-                    batch.into_iter().map(|job| eyes.meet(job, prepare)).collect();
                 // Nobody listens any more: the walk was broken off.
-                if done.send(answers).is_err() {
+                if done.send(eyes.meet_all(batch, prepare)).is_err() {
                     return;
                 }
             }

@@ -185,14 +185,16 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         each: &mut dyn FnMut(RunReport) -> ControlFlow<()>,
         problems: &mut Vec<StoreProblem>,
     ) {
-        self.each_prepared(&|report| report, each, problems);
+        let add = |reports: &mut Vec<RunReport>, report| reports.push(report);
+        let mut each_of = |reports: Vec<RunReport>| reports.into_iter().try_for_each(&mut *each);
+        self.each_prepared(&add, &mut each_of, problems);
     }
 
-    /// As [`Inspection::each`], but what is handed on is what `prepare` made of each report, on the
-    /// thread that looked at its run.
-    pub fn each_prepared<T: Send>(
+    /// As [`Inspection::each`], but what is handed on is what `prepare` made of the reports of some runs that
+    /// follow one another, on the thread that looked at them: it adds a report to what was made of those before.
+    pub fn each_prepared<T: Default + Send>(
         &mut self,
-        prepare: &(dyn Fn(RunReport) -> T + Sync),
+        prepare: &(dyn Fn(&mut T, RunReport) + Sync),
         each: &mut dyn FnMut(T) -> ControlFlow<()>,
         problems: &mut Vec<StoreProblem>,
     ) {
@@ -228,8 +230,10 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
         if stopped {
             return;
         }
+        let mut made = T::default();
         for snapshot in held {
-            if each(prepare(self.judge(snapshot).1)).is_break() {
+            prepare(&mut made, self.judge(snapshot).1);
+            if each(std::mem::take(&mut made)).is_break() {
                 return;
             }
         }
@@ -319,7 +323,7 @@ fn judge<H: Host>(
 }
 
 /// Takes what was met at one name: counts its pid, holds it back or hands it on.
-fn take_one<H: Host, T>(
+fn take_one<H: Host, T: Default>(
     met: Met<T>,
     eyes: Eyes<'_, '_, H>,
     prepare: &Prepare<'_, T>,
@@ -348,7 +352,9 @@ fn take_one<H: Host, T>(
         held.push(snapshot);
         return ControlFlow::Continue(());
     }
-    each(prepare(judge(eyes, pids, snapshot).1))
+    let mut made = T::default();
+    prepare(&mut made, judge(eyes, pids, snapshot).1);
+    each(made)
 }
 
 /// The recorded pid of a run that says it is active.

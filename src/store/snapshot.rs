@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::protocol::candidate::Candidate;
@@ -54,7 +55,7 @@ pub struct Snapshot {
     /// What is known.
     pub evidence: RunEvidence,
     /// The directory's path.
-    pub path: std::path::PathBuf,
+    pub path: PathBuf,
     /// Ids of runs that belong to this one: asynchronous children of a workflow.
     pub children: Vec<String>,
 }
@@ -98,68 +99,78 @@ impl<H: Host> Store<'_, H> {
         kind: Option<FileKind>,
         depth: Depth,
     ) -> Option<Snapshot> {
-        let wrap = |evidence: RunEvidence| {
-            let children = children_of(&evidence);
-            Some(Snapshot { evidence, path: runs.path.join(name), children })
-        };
-        let blank = || self.blank(runs, text_of(name).into_owned());
-        let unsafe_as_a_whole = |mut e: RunEvidence, what: String| {
+        let evidence = self.blank(runs, text_of(name).into_owned());
+        let path = joined(&runs.path, name);
+        // Filled in its place: it is large, and there is one for every run of a list.
+        let mut snapshot = Snapshot { evidence, path, children: Vec::new() };
+        self.look_at(runs, name, kind, depth, &mut snapshot.evidence)?;
+        snapshot.children = children_of(&snapshot.evidence);
+        Some(snapshot)
+    }
+
+    /// Fills evidence that knows nothing yet. `None` as for [`Store::snapshot`].
+    fn look_at(
+        &self,
+        runs: &RunsRoot<H>,
+        name: &OsStr,
+        kind: Option<FileKind>,
+        depth: Depth,
+        e: &mut RunEvidence,
+    ) -> Option<()> {
+        let unsafe_as_a_whole = |e: &mut RunEvidence, what: String| {
             e.unsafe_things.push((String::new(), what));
-            wrap(e)
+            Some(())
         };
         if let Some(kind) = kind.filter(|k| *k != FileKind::Directory) {
-            return unsafe_as_a_whole(blank(), read::describe(kind));
+            return unsafe_as_a_whole(e, read::describe(kind));
         }
         let dir = match self.host.open_dir_at(&runs.dir, name) {
             Ok(dir) => dir,
-            Err(e) => {
+            Err(error) => {
                 let stat = self.host.stat_at(&runs.dir, name).ok()?;
                 if stat.kind != FileKind::Directory {
-                    return unsafe_as_a_whole(blank(), read::describe(stat.kind));
+                    return unsafe_as_a_whole(e, read::describe(stat.kind));
                 }
-                let mut unread = RunEvidence { dir_mtime_ms: Some(stat.mtime_ms), ..blank() };
+                e.dir_mtime_ms = Some(stat.mtime_ms);
                 if let Some(what) = runs.owner.objection(&stat) {
-                    return unsafe_as_a_whole(unread, what);
+                    return unsafe_as_a_whole(e, what);
                 }
-                unread.status = FileFact::Unreadable(read::plain(&e));
-                return wrap(unread);
+                e.status = FileFact::Unreadable(read::plain(&error));
+                return Some(());
             }
         };
         let stat = self.host.stat_dir(&dir).ok();
-        let fresh = || {
-            let mut e = blank();
-            e.dir_mtime_ms = stat.map(|stat| stat.mtime_ms);
-            e.dir_mode = stat.map_or(0, |stat| stat.mode);
-            e
-        };
+        e.dir_mtime_ms = stat.map(|stat| stat.mtime_ms);
+        e.dir_mode = stat.map_or(0, |stat| stat.mode);
         if let Some(what) = stat.and_then(|stat| runs.owner.objection(&stat)) {
-            return unsafe_as_a_whole(fresh(), what);
+            return unsafe_as_a_whole(e, what);
         }
-        let mut e = self.stable_pass(runs, &dir, &fresh, depth);
-        self.add_lives(&mut e);
+        self.stable_pass(runs, &dir, e, depth);
+        self.add_lives(e);
         let pid = |e: &RunEvidence| e.status.value().and_then(|s| s.pid);
-        if says_it_goes_on(&e) && e.life.word.is_gone() {
-            let again = self.stable_pass(runs, &dir, &fresh, depth);
-            let before = std::mem::replace(&mut e, again);
+        if says_it_goes_on(e) && e.life.word.is_gone() {
+            let again = self.anew(runs, e);
+            let before = std::mem::replace(e, again);
+            self.stable_pass(runs, &dir, e, depth);
             // The same process is known to be gone; another one needs its own look.
-            if pid(&e) == pid(&before) {
+            if pid(e) == pid(&before) {
                 e.life = before.life;
                 e.startup_life = before.startup_life;
             } else {
-                self.add_lives(&mut e);
+                self.add_lives(e);
             }
         }
         // Whether a pending proof can still come is a note of a full report.
         let awaits = depth == Depth::Full
             && e.proof.value().is_some_and(|proof| proof.state == ProofState::Pending);
-        if awaits || !e.slots.is_empty() || says_it_goes_on(&e) && e.life.word.is_gone() {
+        if awaits || !e.slots.is_empty() || says_it_goes_on(e) && e.life.word.is_gone() {
             e.keepers = keepers::of(self.host, &dir, &e.run_id);
         }
-        self.add_children(runs, &mut e);
+        self.add_children(runs, e);
         if depth == Depth::Full {
-            self.add_artifacts(&mut e);
+            self.add_artifacts(e);
         }
-        wrap(e)
+        Some(())
     }
 
     fn blank(&self, runs: &RunsRoot<H>, run_id: String) -> RunEvidence {
@@ -175,21 +186,20 @@ impl<H: Host> Store<'_, H> {
         e
     }
 
+    /// Of some evidence what was known before the first pass.
+    fn anew(&self, runs: &RunsRoot<H>, e: &RunEvidence) -> RunEvidence {
+        let (dir_mtime_ms, dir_mode) = (e.dir_mtime_ms, e.dir_mode);
+        RunEvidence { dir_mtime_ms, dir_mode, ..self.blank(runs, e.run_id.clone()) }
+    }
+
     /// Passes until the status did not change under one, at most [`limits::SNAPSHOT_RETRIES`] times.
-    fn stable_pass(
-        &self,
-        runs: &RunsRoot<H>,
-        dir: &H::Dir,
-        fresh: &dyn Fn() -> RunEvidence,
-        depth: Depth,
-    ) -> RunEvidence {
+    fn stable_pass(&self, runs: &RunsRoot<H>, dir: &H::Dir, e: &mut RunEvidence, depth: Depth) {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut e = fresh();
-            let status_stat = self.one_pass(runs, dir, &mut e, depth);
-            if depth == Depth::Row && is_settled(&e) {
-                return e;
+            let status_stat = self.one_pass(runs, dir, e, depth);
+            if depth == Depth::Row && is_settled(e) {
+                return;
             }
             let now = self.host.stat_at(dir, layout::STATUS.as_ref()).ok();
             let same = match (&status_stat, &now) {
@@ -201,8 +211,9 @@ impl<H: Host> Store<'_, H> {
             };
             if same || attempt > limits::SNAPSHOT_RETRIES {
                 e.unstable = !same;
-                return e;
+                return;
             }
+            *e = self.anew(runs, e);
         }
     }
 
@@ -405,6 +416,14 @@ fn is_settled(e: &RunEvidence) -> bool {
 /// A name as text. Nearly every name is text already, and telling that is cheap.
 fn text_of(name: &OsStr) -> Cow<'_, str> {
     name.to_str().map_or_else(|| name.to_string_lossy(), Cow::Borrowed)
+}
+
+/// A path and a name below it, in one allocation.
+fn joined(path: &Path, name: &OsStr) -> PathBuf {
+    let mut whole = PathBuf::with_capacity(path.as_os_str().len() + 1 + name.len());
+    whole.push(path);
+    whole.push(name);
+    whole
 }
 
 /// Ids of the asynchronous children that a workflow's steps name. Spec: RS-STATUS-19.

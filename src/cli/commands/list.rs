@@ -29,46 +29,59 @@ struct Style {
     now_ms: i64,
 }
 
-/// A run that is listed, ready to be written.
+/// Runs that are listed and follow one another, ready to be written.
+#[derive(Default)]
+struct Part {
+    rows: Vec<Row>,
+    /// The lines of them all, where each has one.
+    lines: Vec<u8>,
+    /// Else their reports, for an answer that is written as a whole.
+    reports: Vec<RunReport>,
+    /// Why the line of the last one could not be made.
+    failed: Option<Failure>,
+}
+
+/// What is counted of a run.
 struct Row {
     verdict: &'static str,
     temp_files: u64,
     code: Code,
-    form: Form,
-}
-
-enum Form {
-    /// A line, with its end.
-    Line(Result<Vec<u8>, Failure>),
-    /// For an answer that is written as a whole.
-    Report(Box<RunReport>),
+    /// Where its line ends.
+    end: usize,
 }
 
 impl Style {
-    /// The row of a run; `None` when it is not asked for.
-    fn row(&self, report: RunReport) -> Option<Row> {
+    /// Adds a run, if it is asked for.
+    fn add(&self, part: &mut Part, report: RunReport) {
         let active = matches!(report.recorded_state.as_deref(), Some("queued" | "running"));
-        if !self.filter.wants(&report) || (self.active && !active) {
-            return None;
+        if !self.filter.wants(&report) || (self.active && !active) || part.failed.is_some() {
+            return;
         }
         let (verdict, temp_files) = (report.verdict, report.temp_files);
         let code = Code::of_report(&report);
-        let form = match self.format {
-            Format::Json => Form::Report(Box::new(report)),
-            Format::Text | Format::Jsonl => Form::Line(self.line(&report)),
-        };
-        Some(Row { verdict, temp_files, code, form })
+        if self.format == Format::Json {
+            part.reports.push(report);
+        } else {
+            part.failed = self.write_line(&mut part.lines, &report).err();
+        }
+        part.rows.push(Row { verdict, temp_files, code, end: part.lines.len() });
     }
 
-    fn line(&self, report: &RunReport) -> Result<Vec<u8>, Failure> {
-        let mut line = Vec::with_capacity(128);
+    /// One run alone.
+    fn part(&self, report: RunReport) -> Part {
+        let mut part = Part::default();
+        self.add(&mut part, report);
+        part
+    }
+
+    fn write_line(&self, lines: &mut Vec<u8>, report: &RunReport) -> Result<(), Failure> {
         if self.format == Format::Text {
-            render::row(&mut line, report, self.now_ms, self.color)?;
+            render::row(lines, report, self.now_ms, self.color)?;
         } else {
-            serde_json::to_writer(&mut line, report)?;
-            line.push(b'\n');
+            serde_json::to_writer(&mut *lines, report)?;
+            lines.push(b'\n');
         }
-        Ok(line)
+        Ok(())
     }
 
     /// Looks no further than the output needs.
@@ -94,28 +107,36 @@ impl Rows<'_> {
         self.summary.total >= self.limit as u64
     }
 
-    fn take(&mut self, row: Option<Row>, style: &Style) -> ControlFlow<()> {
-        let Some(row) = row else { return ControlFlow::Continue(()) };
-        self.code = self.code.worse(row.code);
-        self.summary.add(row.verdict, row.temp_files);
-        if let Err(failure) = self.write(row.form, style) {
-            self.failed = Some(failure);
-            return ControlFlow::Break(());
+    fn take(&mut self, part: Part, style: &Style) -> ControlFlow<()> {
+        let is_first = self.summary.total == 0;
+        let mut end = 0;
+        let mut reports = part.reports.into_iter();
+        for row in &part.rows {
+            if self.is_full() {
+                break;
+            }
+            self.code = self.code.worse(row.code);
+            self.summary.add(row.verdict, row.temp_files);
+            self.kept.extend(reports.next());
+            end = row.end;
         }
-        if self.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let lines = part.lines.get(..end).unwrap_or_default();
+        self.failed = self.write(lines, is_first, style).err().or(part.failed);
+        if self.failed.is_some() || self.is_full() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 
-    fn write(&mut self, form: Form, style: &Style) -> Result<(), Failure> {
-        match form {
-            Form::Report(report) => self.kept.push(*report),
-            Form::Line(line) => {
-                if self.summary.total == 1 && style.format == Format::Text {
-                    render::row_head(self.output.writer())?;
-                }
-                self.output.write_styled(&line?)?;
-            }
+    fn write(&mut self, lines: &[u8], is_first: bool, style: &Style) -> Result<(), Failure> {
+        if lines.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        if is_first && style.format == Format::Text {
+            render::row_head(self.output.writer())?;
+        }
+        Ok(self.output.write_styled(lines)?)
     }
 }
 
@@ -150,15 +171,15 @@ pub(crate) fn run(args: &ListArgs, output: &mut Output) -> Result<Code, Failure>
                 let Some((_, report)) = style.inspection(&store).one(root, &name, None) else {
                     return Err(super::no_run_at(&host, path));
                 };
-                let _ = rows.take(style.row(report), &style);
+                let _ = rows.take(style.part(report), &style);
             }
             Opened::Store(store) => {
                 problems.extend(store.problems.iter().map(ProblemReport::new));
                 if args.all {
                     let mut met = Vec::new();
                     style.inspection(&store).each_prepared(
-                        &|report| style.row(report),
-                        &mut |row| rows.take(row, &style),
+                        &|part, report| style.add(part, report),
+                        &mut |part| rows.take(part, &style),
                         &mut met,
                     );
                     problems.extend(met.iter().map(ProblemReport::new));
@@ -198,7 +219,7 @@ fn indexed(store: &Store<'_, RealHost>, style: &Style, rows: &mut Rows<'_>) {
         }
         for (at, name) in names.iter().enumerate() {
             let found = inspection.one(root, name, None);
-            if found.is_some_and(|(_, report)| rows.take(style.row(report), style).is_break()) {
+            if found.is_some_and(|(_, report)| rows.take(style.part(report), style).is_break()) {
                 rows.has_more |= at + 1 < names.len() || root + 1 < store.runs_roots.len();
                 return;
             }
