@@ -386,7 +386,16 @@ fn text_end_slowly(b: &[u8], mut at: usize) -> Option<(usize, bool)> {
             b'"' => return Some((at + 1, escaped)),
             b'\\' => {
                 escaped = true;
-                at = plain_end(b, escape(b, at + 1)?)?;
+                // Eight bytes at a time: between escapes there is little else.
+                at = escape(b, at + 1)?;
+                while let Some(word) = eight(b, at) {
+                    let marks = text_marks(word);
+                    if marks != 0 {
+                        at += before(marks);
+                        break;
+                    }
+                    at += 8;
+                }
             }
             0..0x20 => return None,
             _ => at += 1,
