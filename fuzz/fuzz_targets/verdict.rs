@@ -6,6 +6,8 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use runstore::protocol::candidate::Candidate;
 use runstore::protocol::config::RunnerConfig;
@@ -81,7 +83,7 @@ fn evidence(choices: [u8; 8], files: &[&[u8]]) -> RunEvidence {
             .chain(unsafe_status.then(|| ("status.json".to_owned(), "a link".to_owned())))
             .collect(),
         status,
-        proof: fact(files.get(1), Proof::read),
+        proof: fact(files.get(1), |doc| Proof::read(doc).map(Arc::new)),
         candidate: fact(files.get(2), Candidate::read),
         startup: fact(files.get(3), |doc| Ok(StartupMessage::read(doc))),
         ack: fact(files.get(4), |doc| Ok(ControlMessage::read(doc))),
