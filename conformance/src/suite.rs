@@ -329,8 +329,12 @@ fn smoke(seen: &Evidence, role: &str) -> Result<(String, Vec<String>), Refused> 
         return Err(Refused::Adapter(why.clone()));
     }
     let no_answer = |wanted: &str| {
-        let said = crate::raw::brief(&format!("{}{}", seen.last.stdout, seen.last.stderr), 200);
-        Refused::Adapter(format!("it gave no {wanted}, but `{said}`"))
+        let all = format!("{}{}", seen.last.stdout, seen.last.stderr);
+        let said = match all.trim() {
+            "" => "and said nothing".to_owned(),
+            said => format!("but `{}`", crate::raw::brief(said, 200)),
+        };
+        Refused::Adapter(format!("it gave no {wanted}, {said}"))
     };
     let in_json = "the subject answered in JSON".to_owned();
     if role == "reader" {

@@ -153,9 +153,12 @@ fn our_repairer_passes_everything_there_is() {
 
 #[test]
 fn a_reader_that_does_not_answer_in_json_has_a_wrong_adapter() {
-    let outcome = suite(&["run", "--role", "reader", "--", "echo"]);
-    assert_eq!(outcome.code, 2, "{}", outcome.text());
-    assert!(outcome.errors().contains("gave no JSON object"), "{}", outcome.errors());
+    for (subject, said) in [("echo", "but `"), ("true", "and said nothing")] {
+        let outcome = suite(&["run", "--role", "reader", "--", subject]);
+        assert_eq!(outcome.code, 2, "{}", outcome.text());
+        let errors = outcome.errors();
+        assert!(errors.contains("gave no JSON object") && errors.contains(said), "{errors}");
+    }
 }
 
 #[test]
