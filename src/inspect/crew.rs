@@ -14,10 +14,11 @@
 //! The threads live in the caller's scope. They end when the crew is dropped, whether the walk came to
 //! its end or was broken off; where no thread can be started, the caller looks alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 
 use crate::protocol::diagnose::{diagnose, diagnose_briefly};
@@ -162,10 +163,10 @@ impl<H: Host> Eyes<'_, '_, H> {
     }
 }
 
-/// One thread's ends.
-struct Mate<T> {
-    jobs: SyncSender<Vec<Job>>,
-    met: Receiver<Vec<Met<T>>>,
+/// A batch, and where its answer goes.
+struct Task<T> {
+    batch: Vec<Job>,
+    done: SyncSender<Vec<Met<T>>>,
 }
 
 /// What hands one thing on; breaks when nobody wants more.
@@ -177,11 +178,11 @@ pub(super) struct Crew<'scope, 'env, 'a, 'h, H: Host, T> {
     eyes: Eyes<'a, 'h, H>,
     prepare: &'a Prepare<'a, T>,
     alone: usize,
-    mates: Vec<Mate<T>>,
+    /// The way to the threads, once they were asked for; `None` in it where none could be started.
+    tasks: Option<Option<SyncSender<Task<T>>>>,
     batch: Vec<Job>,
-    /// Batches handed out and taken back so far.
-    sent: usize,
-    taken: usize,
+    /// The answers of the batches under way, in the order of the listing.
+    under_way: VecDeque<Receiver<Vec<Met<T>>>>,
 }
 
 impl<'scope, 'env, 'a, 'h, H, T> Crew<'scope, 'env, 'a, 'h, H, T>
@@ -197,8 +198,8 @@ where
         eyes: Eyes<'a, 'h, H>,
         prepare: &'a Prepare<'a, T>,
     ) -> Self {
-        let (mates, batch) = (Vec::new(), Vec::with_capacity(BATCH));
-        Self { scope, eyes, prepare, alone: ALONE, mates, batch, sent: 0, taken: 0 }
+        let (batch, under_way) = (Vec::with_capacity(BATCH), VecDeque::new());
+        Self { scope, eyes, prepare, alone: ALONE, tasks: None, batch, under_way }
     }
 
     /// Adds a name, and hands on whatever has to be taken by now.
@@ -214,7 +215,7 @@ where
     /// Hands on everything that is under way.
     pub(super) fn drain(&mut self, take: &mut Take<'_, T>) -> ControlFlow<()> {
         self.send(take)?;
-        while self.taken < self.sent {
+        while !self.under_way.is_empty() {
             self.take_oldest(take)?;
         }
         ControlFlow::Continue(())
@@ -225,44 +226,45 @@ where
         if batch.is_empty() {
             return ControlFlow::Continue(());
         }
-        if self.mates.is_empty() {
-            self.mates = (0..THREADS).map_while(|_| self.mate()).collect();
+        if self.tasks.is_none() {
+            self.tasks = Some(self.start());
         }
-        if self.mates.is_empty() {
+        let Some(tasks) = self.tasks.as_ref().and_then(Option::as_ref) else {
             return self.eyes.meet_all(batch, self.prepare).into_iter().try_for_each(take);
-        }
-        let mate = &self.mates[self.sent % self.mates.len()];
-        // It hangs up only by panicking, and then the scope ends the walk with its panic.
-        if mate.jobs.send(batch).is_err() {
+        };
+        let (done, met) = sync_channel(1);
+        // Nobody is left to take it only when all have panicked, and then the scope ends the walk with that.
+        if tasks.send(Task { batch, done }).is_err() {
             return ControlFlow::Break(());
         }
-        self.sent += 1;
-        if self.sent - self.taken < AHEAD {
-            return ControlFlow::Continue(());
-        }
-        self.take_oldest(take)
+        self.under_way.push_back(met);
+        if self.under_way.len() < AHEAD { ControlFlow::Continue(()) } else { self.take_oldest(take) }
     }
 
     fn take_oldest(&mut self, take: &mut Take<'_, T>) -> ControlFlow<()> {
-        let mate = &self.mates[self.taken % self.mates.len()];
-        let Ok(met) = mate.met.recv() else { return ControlFlow::Break(()) };
-        self.taken += 1;
+        let Some(met) = self.under_way.pop_front() else { return ControlFlow::Continue(()) };
+        // Without an answer its thread has panicked.
+        let Ok(met) = met.recv() else { return ControlFlow::Break(()) };
         met.into_iter().try_for_each(take)
     }
 
-    fn mate(&self) -> Option<Mate<T>> {
-        let (jobs, to_do) = sync_channel::<Vec<Job>>(AHEAD);
-        let (done, met) = sync_channel(AHEAD);
-        let (eyes, prepare) = (self.eyes, self.prepare);
-        let work = move || {
-            for batch in to_do {
-                // Nobody listens any more: the walk was broken off.
-                if done.send(eyes.meet_all(batch, prepare)).is_err() {
-                    return;
+    /// Starts the threads; `None` where not even one can be started.
+    fn start(&self) -> Option<SyncSender<Task<T>>> {
+        let (tasks, to_do) = sync_channel::<Task<T>>(AHEAD);
+        let to_do = Arc::new(Mutex::new(to_do));
+        let started = (0..THREADS).map_while(|_| {
+            let (eyes, prepare, to_do) = (self.eyes, self.prepare, Arc::clone(&to_do));
+            let work = move || {
+                // Held while it waits, not while it looks.
+                while let Some(task) = to_do.lock().ok().and_then(|to_do| to_do.recv().ok()) {
+                    // Nobody listens any more: the walk was broken off.
+                    if task.done.send(eyes.meet_all(task.batch, prepare)).is_err() {
+                        return;
+                    }
                 }
-            }
-        };
-        Builder::new().name("looker".to_owned()).spawn_scoped(self.scope, work).ok()?;
-        Some(Mate { jobs, met })
+            };
+            Builder::new().name("looker".to_owned()).spawn_scoped(self.scope, work).ok()
+        });
+        (started.count() > 0).then_some(tasks)
     }
 }
