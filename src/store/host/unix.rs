@@ -67,6 +67,12 @@ impl AsFd for DirHandle {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const LIST_BUFFER: usize = 16 << 10;
 
+/// The position behind the last name of a directory, where the file system says it so (ext4, btrfs): the largest
+/// that there is, so no name can come after it. Others have positions of their own for it and are asked until they
+/// answer with nothing.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const LAST_POSITION: u64 = i64::MAX as u64;
+
 impl RealHost {
     /// Looks at the system once; the facts hold for the life of the process.
     pub fn new() -> Self {
@@ -275,7 +281,12 @@ fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> i
     let mut entries = rustix::fs::RawDir::new(dir, &mut buffer);
     while let Some(entry) = entries.next() {
         let entry = entry?;
+        let behind = entry.next_entry_cookie();
         if hand_on(entry.file_name(), entry.file_type(), each).is_break() {
+            break;
+        }
+        // Asking once more would be answered with nothing.
+        if behind == LAST_POSITION && entries.is_buffer_empty() {
             break;
         }
     }
