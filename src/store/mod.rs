@@ -53,6 +53,7 @@
 //! Whoever starts or waits for processes takes a [`ProcessHost`]. Spec: chapter 15.
 
 pub mod advisory;
+mod ahead;
 pub mod append;
 pub mod ask;
 pub mod atomic;
@@ -74,6 +75,7 @@ pub mod index;
 pub mod journal;
 mod keepers;
 pub mod lease;
+mod listing;
 mod lock_dir;
 pub mod locks;
 pub mod logs;
@@ -105,6 +107,7 @@ pub mod survey;
 mod watch;
 
 #[cfg(any(unix, windows))]
+pub use ahead::Ahead;
 pub use host::RealHost;
 pub use host::{Host, ProcessHost, WatchHost, WriteHost};
 pub use open::{Opened, RunsRoot, Store, StoreProblem};

@@ -17,7 +17,7 @@ use crate::protocol::evidence::Times;
 use crate::protocol::finding::{self, FindingKind};
 use crate::protocol::{layout, limits};
 
-use super::host::{FileKind, Host, Stat};
+use super::host::{DirEntry, FileKind, Host, Stat};
 use super::locks::Locks;
 use super::read::{self, ExpectedOwner};
 use super::results::{self, ResultsRoot};
@@ -555,6 +555,18 @@ impl<H: Host> RunsRoot<H> {
         host: &H,
         each: &mut dyn FnMut(OsString, Option<FileKind>) -> ControlFlow<()>,
     ) -> io::Result<()> {
+        self.each_entry(host, &mut |entry| each(entry.name, entry.kind))
+    }
+
+    /// As [`RunsRoot::each_name`], with all that the listing tells of a name.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn each_entry(
+        &self,
+        host: &H,
+        each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
+    ) -> io::Result<()> {
         host.list(&self.dir, &mut |entry| {
             let bytes = entry.name.as_encoded_bytes();
             if bytes.starts_with(b".") || entry.kind == Some(FileKind::Regular) {
@@ -568,7 +580,7 @@ impl<H: Host> RunsRoot<H> {
             if kind == Some(FileKind::Regular) {
                 return ControlFlow::Continue(());
             }
-            each(entry.name, kind)
+            each(DirEntry { kind, ..entry })
         })
     }
 

@@ -5,43 +5,38 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
+use std::thread::LocalKey;
 
 use crate::protocol::evidence::{FileFact, FileMeta};
 use crate::protocol::{DecodeError, Document, Outline};
 
 use super::host::{DirEntry, FileKind, FileRead, Host, Part, ReadError, Stat};
 
-/// Room to read a document into, and for the places in it.
-#[derive(Default)]
-struct Room {
-    bytes: Vec<u8>,
-    outline: Outline,
-}
-
-/// Room of more bytes than this is not kept.
+/// Room of more bytes than this is not kept, and a longer file is not read ahead.
 const KEPT_BYTES: usize = 64 << 10;
 
+/// Room that is kept from one use to the next: thousands of documents are read in a row. As many as were ever used at
+/// a time.
+type Kept<T> = LocalKey<Cell<Vec<T>>>;
+
 thread_local! {
-    /// Kept from one document to the next: thousands are read in a row. As many as were ever read one within the
-    /// other.
-    static ROOMS: Cell<Vec<Room>> = const { Cell::new(Vec::new()) };
+    /// To read documents into.
+    static BYTES: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
+    /// For the places in them.
+    static OUTLINES: Cell<Vec<Outline>> = const { Cell::new(Vec::new()) };
 }
 
-impl Room {
-    fn take() -> Self {
-        let mut rooms = ROOMS.take();
-        let room = rooms.pop().unwrap_or_default();
-        ROOMS.set(rooms);
-        room
-    }
+fn take<T: Default>(kept: &'static Kept<T>) -> T {
+    let mut rooms = kept.take();
+    let room = rooms.pop().unwrap_or_default();
+    kept.set(rooms);
+    room
+}
 
-    fn keep(self) {
-        if self.bytes.capacity() <= KEPT_BYTES {
-            let mut rooms = ROOMS.take();
-            rooms.push(self);
-            ROOMS.set(rooms);
-        }
-    }
+fn keep<T>(kept: &'static Kept<T>, room: T) {
+    let mut rooms = kept.take();
+    rooms.push(room);
+    kept.set(rooms);
 }
 
 /// Who may own the files of a store.
@@ -140,30 +135,61 @@ pub(super) fn document<H: Host, T>(
     owner: ExpectedOwner,
     decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
 ) -> (FileFact<T>, Option<Stat>) {
-    document_or_known(host, dir, name, limit, owner, |_| None, decode)
+    decoded(whole(host, dir, name, limit), owner, |_| None, decode)
 }
 
-/// As [`document`], where bytes may be known: what `known` makes of them is what decoding would make of them.
-pub(super) fn document_or_known<H: Host, T>(
+/// Reads a file of at most `limit` bytes, for [`decoded`].
+///
+/// # Errors
+/// [`ReadError`].
+pub(super) fn whole<H: Host>(
     host: &H,
     dir: &H::Dir,
     name: &str,
     limit: u64,
+) -> Result<FileRead, ReadError> {
+    host.read_into(dir, OsStr::new(name), Part::All(limit), take(&BYTES))
+}
+
+/// The same of a file that is decoded later; `None` when it is long.
+///
+/// # Errors
+/// [`ReadError`], never that it is too large.
+pub(super) fn ahead<H: Host>(
+    host: &H,
+    dir: &H::Dir,
+    name: &str,
+    limit: u64,
+) -> Result<Option<FileRead>, ReadError> {
+    match whole(host, dir, name, limit.min(KEPT_BYTES as u64)) {
+        Err(ReadError::TooLarge { .. }) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// Decodes what was read, where it is not known: what `known` makes of bytes is what decoding would make of them.
+pub(super) fn decoded<T>(
+    read: Result<FileRead, ReadError>,
     owner: ExpectedOwner,
     known: impl FnOnce(&[u8]) -> Option<T>,
     decode: impl FnOnce(&Document<'_>) -> Result<T, DecodeError>,
 ) -> (FileFact<T>, Option<Stat>) {
-    let mut room = Room::take();
-    let read = host.read_into(dir, OsStr::new(name), Part::All(limit), room.bytes);
     let FileRead { stat, bytes, .. } = match fact_of(read, owner) {
         Ok(read) => read,
         Err(fact) => return (fact, None),
     };
     let decoded = known(&bytes).map_or_else(
-        || Document::outlined(&bytes, &mut room.outline).and_then(|doc| decode(&doc)),
+        || {
+            let mut outline = take(&OUTLINES);
+            let decoded = Document::outlined(&bytes, &mut outline).and_then(|doc| decode(&doc));
+            keep(&OUTLINES, outline);
+            decoded
+        },
         Ok,
     );
-    Room { bytes, ..room }.keep();
+    if bytes.capacity() <= KEPT_BYTES {
+        keep(&BYTES, bytes);
+    }
     let meta = meta_of(&stat);
     let fact = match decoded {
         Ok(value) => FileFact::Present(Box::new(value), meta),

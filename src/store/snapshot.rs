@@ -12,12 +12,13 @@
 //!    the process known to be gone. Nothing that it wrote can be missed then. Asking first and reading
 //!    once could take a run for orphaned that wrote its end between the two.
 //!
+//! Steps 1, 2 and the beginning of 3 may have been taken for several runs ahead ([`ahead`](super::ahead)); whoever starts
+//! over takes them again.
+//!
 //! A crash of the reader at any step leaves nothing.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +35,9 @@ use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
 use crate::protocol::{DecodeError, Document, limits};
 
-use super::host::{FileKind, Host, Part, Stat};
+use super::ahead::{Ahead, Early};
+use super::host::{FileKind, FileRead, Host, Part, Stat};
+use super::listing::{Listing, text_of};
 use super::open::{RunsRoot, Store};
 use super::read::{self, ExpectedOwner};
 use super::results::{self, Wanted};
@@ -60,34 +63,6 @@ pub struct Snapshot {
     pub children: Vec<String>,
 }
 
-/// Names found in a run directory, sorted into what they are.
-#[derive(Default)]
-struct Listing {
-    there: Vec<(RunEntry, Option<FileKind>)>,
-    output_logs: Vec<String>,
-    temps: Vec<(String, TempName)>,
-    foreign: Vec<String>,
-    /// Names of the protocol that are neither plain files nor directories, bounded.
-    strange: Vec<(String, FileKind)>,
-    known: bool,
-    truncated: bool,
-}
-
-impl Listing {
-    fn kind(&self, wanted: &RunEntry) -> Option<Option<FileKind>> {
-        self.there.iter().find(|(entry, _)| entry == wanted).map(|(_, kind)| *kind)
-    }
-
-    /// Whether it is there, and nothing else than a plain file by what the listing tells.
-    fn may_open(&self, wanted: &RunEntry) -> bool {
-        self.kind(wanted).is_some_and(|kind| kind.is_none_or(|kind| kind == FileKind::Regular))
-    }
-
-    fn has(&self, wanted: &RunEntry) -> bool {
-        self.kind(wanted).is_some()
-    }
-}
-
 impl<H: Host> Store<'_, H> {
     /// Looks at one run directory. `None` when the name is not there (any more).
     ///
@@ -99,27 +74,45 @@ impl<H: Host> Store<'_, H> {
         kind: Option<FileKind>,
         depth: Depth,
     ) -> Option<Snapshot> {
+        let mut ahead = self.read_ahead(runs, name, kind);
+        self.snapshot_with(runs, (name, kind), depth, ahead.as_mut())
+    }
+
+    /// As [`Store::snapshot`], with what [`Store::read_ahead`] gave for the same name.
+    pub fn snapshot_with(
+        &self,
+        runs: &RunsRoot<H>,
+        (name, kind): (&OsStr, Option<FileKind>),
+        depth: Depth,
+        ahead: Option<&mut Ahead<H::Dir>>,
+    ) -> Option<Snapshot> {
         let evidence = self.blank(runs, text_of(name).into_owned());
         let path = joined(&runs.path, name);
         // Filled in its place: it is large, and there is one for every run of a list.
         let mut snapshot = Snapshot { evidence, path, children: Vec::new() };
-        self.look_at(runs, name, kind, depth, &mut snapshot.evidence)?;
+        let e = &mut snapshot.evidence;
+        if let Some(Ahead { dir, stat, early }) = ahead {
+            self.look_at(runs, (dir, *stat), early.take(), depth, e);
+        } else if let Some((dir, stat)) = self.enter(runs, name, kind, e)? {
+            self.look_at(runs, (&dir, stat), None, depth, e);
+        } else {
+            return Some(snapshot);
+        }
         snapshot.children = children_of(&snapshot.evidence);
         Some(snapshot)
     }
 
-    /// Fills evidence that knows nothing yet. `None` as for [`Store::snapshot`].
-    fn look_at(
+    /// Opens a run directory, or fills in why it is not opened. `None` as for [`Store::snapshot`].
+    fn enter(
         &self,
         runs: &RunsRoot<H>,
         name: &OsStr,
         kind: Option<FileKind>,
-        depth: Depth,
         e: &mut RunEvidence,
-    ) -> Option<()> {
+    ) -> Option<Option<(H::Dir, Option<Stat>)>> {
         let unsafe_as_a_whole = |e: &mut RunEvidence, what: String| {
             e.unsafe_things.push((String::new(), what));
-            Some(())
+            Some(None)
         };
         if let Some(kind) = kind.filter(|k| *k != FileKind::Directory) {
             return unsafe_as_a_whole(e, read::describe(kind));
@@ -136,22 +129,34 @@ impl<H: Host> Store<'_, H> {
                     return unsafe_as_a_whole(e, what);
                 }
                 e.status = FileFact::Unreadable(read::plain(&error));
-                return Some(());
+                return Some(None);
             }
         };
         let stat = self.host.stat_dir(&dir).ok();
-        e.dir_mtime_ms = stat.map(|stat| stat.mtime_ms);
-        e.dir_mode = stat.map_or(0, |stat| stat.mode);
         if let Some(what) = stat.and_then(|stat| runs.owner.objection(&stat)) {
+            note_dir(e, stat);
             return unsafe_as_a_whole(e, what);
         }
-        self.stable_pass(runs, &dir, e, depth);
+        Some(Some((dir, stat)))
+    }
+
+    /// Fills evidence that knows nothing yet.
+    fn look_at(
+        &self,
+        runs: &RunsRoot<H>,
+        (dir, stat): (&H::Dir, Option<Stat>),
+        early: Option<Early>,
+        depth: Depth,
+        e: &mut RunEvidence,
+    ) {
+        note_dir(e, stat);
+        self.stable_pass(runs, dir, e, depth, early);
         self.add_lives(e);
         let pid = |e: &RunEvidence| e.status.value().and_then(|s| s.pid);
         if says_it_goes_on(e) && e.life.word.is_gone() {
             let again = self.anew(runs, e);
             let before = std::mem::replace(e, again);
-            self.stable_pass(runs, &dir, e, depth);
+            self.stable_pass(runs, dir, e, depth, None);
             // The same process is known to be gone; another one needs its own look.
             if pid(e) == pid(&before) {
                 e.life = before.life;
@@ -164,13 +169,12 @@ impl<H: Host> Store<'_, H> {
         let awaits = depth == Depth::Full
             && e.proof.value().is_some_and(|proof| proof.state == ProofState::Pending);
         if awaits || !e.slots.is_empty() || says_it_goes_on(e) && e.life.word.is_gone() {
-            e.keepers = keepers::of(self.host, &dir, &e.run_id);
+            e.keepers = keepers::of(self.host, dir, &e.run_id);
         }
         self.add_children(runs, e);
         if depth == Depth::Full {
             self.add_artifacts(e);
         }
-        Some(())
     }
 
     fn blank(&self, runs: &RunsRoot<H>, run_id: String) -> RunEvidence {
@@ -193,11 +197,18 @@ impl<H: Host> Store<'_, H> {
     }
 
     /// Passes until the status did not change under one, at most [`limits::SNAPSHOT_RETRIES`] times.
-    fn stable_pass(&self, runs: &RunsRoot<H>, dir: &H::Dir, e: &mut RunEvidence, depth: Depth) {
+    fn stable_pass(
+        &self,
+        runs: &RunsRoot<H>,
+        dir: &H::Dir,
+        e: &mut RunEvidence,
+        depth: Depth,
+        mut early: Option<Early>,
+    ) {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let status_stat = self.one_pass(runs, dir, e, depth);
+            let status_stat = self.one_pass(runs, dir, e, depth, early.take());
             if depth == Depth::Row && is_settled(e) {
                 return;
             }
@@ -224,13 +235,14 @@ impl<H: Host> Store<'_, H> {
         dir: &H::Dir,
         e: &mut RunEvidence,
         depth: Depth,
+        early: Option<Early>,
     ) -> Option<Stat> {
         let host = self.host;
         let owner = runs.owner;
-        let listing = list_run(host, dir);
+        let Early { listing, status, proof } = early.unwrap_or_else(|| Early::of(host, dir));
         let look = Look { host, dir, owner, listing: &listing, unsafe_things: RefCell::default() };
         let status_stat;
-        (e.status, e.proof, status_stat) = look.status_and_proof();
+        (e.status, e.proof, status_stat) = look.status_and_proof(status, proof);
         let side = limits::SIDECAR_MAX_BYTES;
         e.candidate =
             look.document(&RunEntry::Candidate, layout::CANDIDATE, side, Candidate::read).0;
@@ -413,11 +425,6 @@ fn is_settled(e: &RunEvidence) -> bool {
     ended && e.proof.value().is_some_and(|proof| proof.state == ProofState::Observed)
 }
 
-/// A name as text. Nearly every name is text already, and telling that is cheap.
-fn text_of(name: &OsStr) -> Cow<'_, str> {
-    name.to_str().map_or_else(|| name.to_string_lossy(), Cow::Borrowed)
-}
-
 /// A path and a name below it, in one allocation.
 fn joined(path: &Path, name: &OsStr) -> PathBuf {
     let mut whole = PathBuf::with_capacity(path.as_os_str().len() + 1 + name.len());
@@ -433,51 +440,9 @@ fn children_of(e: &RunEvidence) -> Vec<String> {
     named.filter(|id| *id != e.run_id).take(limits::MAX_STEPS).collect()
 }
 
-/// Spec: RS-READ-04, RS-LAYOUT-24.
-fn list_run<H: Host>(host: &H, dir: &H::Dir) -> Listing {
-    let mut listing = Listing { there: Vec::with_capacity(8), ..Listing::default() };
-    let mut seen = 0_usize;
-    let _ = host.list(dir, &mut |entry| {
-        seen += 1;
-        if seen > limits::RUN_DIR_MAX_ENTRIES {
-            listing.truncated = true;
-            return ControlFlow::Break(());
-        }
-        let name = text_of(&entry.name);
-        let sorted = RunEntry::of(&name);
-        let strange = entry
-            .kind
-            .filter(|kind| !matches!(kind, FileKind::Regular | FileKind::Directory))
-            .filter(|_| {
-                !matches!(sorted, RunEntry::Temp(_) | RunEntry::OtherKnown | RunEntry::Unknown)
-            });
-        if let Some(kind) = strange.filter(|_| listing.strange.len() < 100) {
-            listing.strange.push((name.clone().into_owned(), kind));
-        }
-        match sorted {
-            RunEntry::Temp(temp) => {
-                listing.known = true;
-                listing.temps.push((name.into_owned(), temp));
-            }
-            RunEntry::Unknown => {
-                if listing.foreign.len() < 100 {
-                    listing.foreign.push(name.into_owned());
-                }
-            }
-            RunEntry::OutputLog(_) => {
-                listing.known = true;
-                if listing.output_logs.len() < limits::MAX_STEPS {
-                    listing.output_logs.push(name.into_owned());
-                }
-            }
-            known => {
-                listing.known = true;
-                listing.there.push((known, entry.kind));
-            }
-        }
-        ControlFlow::Continue(())
-    });
-    listing
+fn note_dir(e: &mut RunEvidence, stat: Option<Stat>) {
+    e.dir_mtime_ms = stat.map(|stat| stat.mtime_ms);
+    e.dir_mode = stat.map_or(0, |stat| stat.mode);
 }
 
 /// One look at the files of one directory.
@@ -496,23 +461,34 @@ impl<H: Host> Look<'_, H> {
 
     /// The status, then the proof, and how the status looked when it was read. The proof is read while the text
     /// of the status is at hand: nearly always it is the same as the copy in there, which has been decoded.
-    fn status_and_proof(&self) -> (FileFact<StatusView>, FileFact<Arc<Proof>>, Option<Stat>) {
-        let mut proof = None;
-        let limit = limits::STATUS_MAX_BYTES;
-        let (status, stat) = self.document(&RunEntry::Status, layout::STATUS, limit, |doc| {
-            let view = StatusView::read(doc);
-            proof = Some(self.proof(&|bytes| view.proof_like_overlay(doc, bytes)));
-            Ok(view)
+    fn status_and_proof(
+        &self,
+        early_status: Option<FileRead>,
+        early_proof: Option<FileRead>,
+    ) -> (FileFact<StatusView>, FileFact<Arc<Proof>>, Option<Stat>) {
+        let (mut proof, mut early_proof) = (None, early_proof);
+        let (status, stat) = self.file(&RunEntry::Status, layout::STATUS, |name| {
+            let whole = || read::whole(self.host, self.dir, name, limits::STATUS_MAX_BYTES);
+            let decode = |doc: &Document<'_>| {
+                let view = StatusView::read(doc);
+                let known = |bytes: &[u8]| view.proof_like_overlay(doc, bytes);
+                proof = Some(self.proof(early_proof.take(), &known));
+                Ok(view)
+            };
+            read::decoded(early_status.map_or_else(whole, Ok), self.owner, |_| None, decode)
         });
-        (status, proof.unwrap_or_else(|| self.proof(&|_| None)), stat)
+        (status, proof.unwrap_or_else(|| self.proof(early_proof, &|_| None)), stat)
     }
 
-    fn proof(&self, known: &dyn Fn(&[u8]) -> Option<Arc<Proof>>) -> FileFact<Arc<Proof>> {
-        let (host, dir, owner) = (self.host, self.dir, self.owner);
+    fn proof(
+        &self,
+        early: Option<FileRead>,
+        known: &dyn Fn(&[u8]) -> Option<Arc<Proof>>,
+    ) -> FileFact<Arc<Proof>> {
         self.file(&RunEntry::Proof, layout::PROOF, |name| {
-            let limit = limits::SIDECAR_MAX_BYTES;
+            let whole = || read::whole(self.host, self.dir, name, limits::SIDECAR_MAX_BYTES);
             let decode = |doc: &Document<'_>| Proof::read(doc).map(Arc::new);
-            read::document_or_known(host, dir, name, limit, owner, known, decode)
+            read::decoded(early.map_or_else(whole, Ok), self.owner, known, decode)
         })
         .0
     }

@@ -223,6 +223,8 @@ pub struct DirEntry {
     pub name: OsString,
     /// The kind, where the listing tells it for free.
     pub kind: Option<FileKind>,
+    /// The number that the file system has for it; 0 where the listing tells none.
+    pub inode: u64,
 }
 
 /// The door. See the module's theory of operation.
@@ -253,6 +255,11 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// As the system says.
     fn stat_at(&self, dir: &Self::Dir, name: &OsStr) -> io::Result<Stat>;
+
+    /// How many files this process may have open; `None` where nothing says.
+    fn most_open(&self) -> Option<u64> {
+        None
+    }
 
     /// Looks at a path, not following a link in its last component.
     ///

@@ -224,6 +224,10 @@ impl Host for RealHost {
         list(dir, each)
     }
 
+    fn most_open(&self) -> Option<u64> {
+        rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+    }
+
     fn absolute(&self, path: &Path) -> PathBuf {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
     }
@@ -282,7 +286,7 @@ fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> i
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let behind = entry.next_entry_cookie();
-        if hand_on(entry.file_name(), entry.file_type(), each).is_break() {
+        if hand_on(entry.file_name(), entry.file_type(), entry.ino(), each).is_break() {
             break;
         }
         // Asking once more would be answered with nothing.
@@ -297,7 +301,7 @@ fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> i
 fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> io::Result<()> {
     for entry in rustix::fs::Dir::read_from(dir)? {
         let entry = entry?;
-        if hand_on(entry.file_name(), entry.file_type(), each).is_break() {
+        if hand_on(entry.file_name(), entry.file_type(), entry.ino(), each).is_break() {
             break;
         }
     }
@@ -308,6 +312,7 @@ fn list(dir: &DirHandle, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> i
 fn hand_on(
     name: &CStr,
     file_type: FileType,
+    inode: u64,
     each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let name = name.to_bytes();
@@ -318,7 +323,7 @@ fn hand_on(
         FileType::Unknown => None,
         known => Some(kind_of(known)),
     };
-    each(DirEntry { name: OsString::from_vec(name.to_vec()), kind })
+    each(DirEntry { name: OsString::from_vec(name.to_vec()), kind, inode })
 }
 
 /// Without a start time only absence is certain; presence stays unknown.

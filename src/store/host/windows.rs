@@ -179,7 +179,7 @@ impl Host for RealHost {
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
             let kind = entry.file_type().ok().map(kind_of);
-            if each(DirEntry { name: entry.file_name(), kind }).is_break() {
+            if each(DirEntry { name: entry.file_name(), kind, inode: 0 }).is_break() {
                 break;
             }
         }

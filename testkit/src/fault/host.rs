@@ -453,7 +453,7 @@ impl Host for FaultHost {
             entries.iter().map(|(name, node)| (name.clone(), world.stat(*node).kind)).collect()
         };
         for (name, kind) in entries {
-            if each(DirEntry { name, kind: Some(kind) }).is_break() {
+            if each(DirEntry { name, kind: Some(kind), inode: 0 }).is_break() {
                 break;
             }
         }

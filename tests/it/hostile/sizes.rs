@@ -22,7 +22,12 @@ const MEMORY_KIB: u32 = 400 << 10;
 
 /// Runs the program with little memory.
 fn run_small(args: &[&str]) -> Outcome {
-    let script = format!("ulimit -v {MEMORY_KIB} && exec \"$0\" \"$@\"");
+    run_limited(&format!("-v {MEMORY_KIB}"), args)
+}
+
+/// Runs the program under a limit of the shell.
+fn run_limited(limit: &str, args: &[&str]) -> Outcome {
+    let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
     let home = tempfile::tempdir().expect("a temporary directory");
     let mut command = program::command(Path::new("/bin/sh"), &["-c", &script], home.path());
     command.arg(ask::binary()).args(args);
@@ -37,6 +42,22 @@ fn run_small(args: &[&str]) -> Outcome {
 fn sparse(path: &Path, bytes: u64) {
     let file = File::create(path).expect("the tree is ours");
     file.set_len(bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+#[test]
+fn few_descriptors_are_no_reason_to_take_a_run_for_unreadable() {
+    let store = Store::in_memory();
+    for n in 0..400 {
+        records::finish(&store.run(&format!("run-{n:03}")), now_ms() - 600_000);
+    }
+    let root = ask::utf8(store.root());
+    // More directories are read ahead on two threads than may be open.
+    for few in [20, 24, 32] {
+        let outcome = run_limited(&format!("-n {few}"), &["list", "--all", root]);
+        let text = outcome.text();
+        let finished = text.lines().filter(|line| line.starts_with("finished ")).count();
+        assert_eq!((outcome.code, finished), (0, 400), "{few}: {} {text}", outcome.errors());
+    }
 }
 
 #[test]
