@@ -45,6 +45,8 @@ const WINDOW_GROWTH: usize = 16;
 const WINDOW: usize = 8192;
 /// Runs in one batch: few enough to start soon, enough to make handing over cheap.
 const BATCH: usize = 128;
+/// Batches under way at most.
+const AHEAD: usize = 4 * THREADS;
 /// Runs that are read before the first of them is looked at. Their directories are open all the while.
 const READ_AHEAD: usize = 16;
 /// Where fewer files may be open than this, each run is looked at when it was read.
@@ -56,8 +58,6 @@ const _: () =
 pub(super) fn at_a_time<H: Host>(host: &H) -> usize {
     if host.most_open().is_none_or(|most| most >= MANY_OPEN) { READ_AHEAD } else { 1 }
 }
-/// Batches under way at most.
-const AHEAD: usize = 4 * THREADS;
 
 /// What can look at runs from any thread.
 pub(super) struct Eyes<'a, 'h, H: Host> {
