@@ -106,19 +106,8 @@ pub(super) enum Met<T> {
 }
 
 impl<H: Host> Eyes<'_, '_, H> {
-    /// Looks at one run.
+    /// Looks at one run, of which something may have been read ahead.
     pub(super) fn look(
-        self,
-        root: usize,
-        name: &OsStr,
-        kind: Option<FileKind>,
-    ) -> Option<Snapshot> {
-        let mut ahead = self.store.read_ahead(&self.store.runs_roots[root], name, kind);
-        self.look_with(root, name, kind, ahead.as_mut())
-    }
-
-    /// Looks at one run of which something was read ahead.
-    fn look_with(
         self,
         root: usize,
         name: &OsStr,
@@ -162,7 +151,7 @@ impl<H: Host> Eyes<'_, '_, H> {
         prepare: &Prepare<'_, T>,
         met: &mut Vec<Met<T>>,
     ) {
-        let found = self.look_with(job.root, job.name(), job.entry.kind, ahead);
+        let found = self.look(job.root, job.name(), job.entry.kind, ahead);
         let Some(snapshot) = &found else {
             met.push(Met::Nothing(job.clone()));
             return;

@@ -148,7 +148,7 @@ impl<'s, 'h, H: Host> Inspection<'s, 'h, H> {
 
     /// The first half of [`Inspection::one`], free of shared state: may run on any thread.
     pub fn look(&self, root: usize, name: &OsStr, kind: Option<FileKind>) -> Option<Snapshot> {
-        self.eyes().look(root, name, kind)
+        self.eyes().look(root, name, kind, None)
     }
 
     /// The second half: judges a snapshot with what is known of the other runs.

@@ -25,8 +25,16 @@ use super::read;
 #[derive(Debug)]
 pub struct Ahead<D> {
     pub(super) dir: D,
-    pub(super) stat: Option<Stat>,
+    pub(super) seen: Seen,
     pub(super) early: Option<Early>,
+}
+
+/// What evidence keeps of the directory itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) mtime_ms: Option<i64>,
+    /// 0 where it was not opened.
+    pub(super) mode: u32,
 }
 
 /// The beginning of a first pass.
@@ -58,7 +66,58 @@ impl Early {
     }
 }
 
+/// Why a name of a runs root was not opened as a run directory.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) seen: Seen,
+    pub(super) why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    /// The name is not there (any more).
+    Gone,
+    /// It is no directory, or somebody else's.
+    Unsafe(String),
+    /// The system's reason.
+    Unreadable(String),
+}
+
 impl<H: Host> Store<'_, H> {
+    /// Opens a run directory; nothing is read of it yet.
+    pub(super) fn enter(
+        &self,
+        runs: &RunsRoot<H>,
+        name: &OsStr,
+        kind: Option<FileKind>,
+    ) -> Result<Ahead<H::Dir>, Refused> {
+        let refused = |seen, why| Err(Refused { seen, why });
+        if let Some(kind) = kind.filter(|k| *k != FileKind::Directory) {
+            return refused(Seen::default(), Why::Unsafe(read::describe(kind)));
+        }
+        let host = self.host();
+        let opened = host.open_dir_at(&runs.dir, name);
+        let stat = match &opened {
+            Ok(dir) => host.stat_dir(dir).ok(),
+            Err(_) => match host.stat_at(&runs.dir, name) {
+                Ok(stat) if stat.kind != FileKind::Directory => {
+                    return refused(Seen::default(), Why::Unsafe(read::describe(stat.kind)));
+                }
+                Ok(stat) => Some(Stat { mode: 0, ..stat }),
+                Err(_) => return refused(Seen::default(), Why::Gone),
+            },
+        };
+        let mtime_ms = stat.map(|stat| stat.mtime_ms);
+        let seen = Seen { mtime_ms, mode: stat.map_or(0, |stat| stat.mode) };
+        if let Some(what) = stat.and_then(|stat| runs.owner.objection(&stat)) {
+            return refused(seen, Why::Unsafe(what));
+        }
+        match opened {
+            Ok(dir) => Ok(Ahead { dir, seen, early: None }),
+            Err(error) => refused(seen, Why::Unreadable(read::plain(&error))),
+        }
+    }
+
     /// Reads ahead what nearly every look at a run needs; `None` when the directory is not a plain one or anything
     /// could not be read, such as when too much is open: it is to be looked at by itself then, with what was read
     /// ahead of others closed.
@@ -68,13 +127,9 @@ impl<H: Host> Store<'_, H> {
         name: &OsStr,
         kind: Option<FileKind>,
     ) -> Option<Ahead<H::Dir>> {
-        if kind.is_some_and(|kind| kind != FileKind::Directory) {
-            return None;
-        }
-        let host = self.host();
-        let dir = host.open_dir_at(&runs.dir, name).ok()?;
-        let stat = host.stat_dir(&dir).ok().filter(|stat| runs.owner.objection(stat).is_none())?;
-        let early = Early::of(host, &dir).read(host, &dir).ok()?;
-        Some(Ahead { dir, stat: Some(stat), early: Some(early) })
+        let mut ahead = self.enter(runs, name, kind).ok()?;
+        let early = Early::of(self.host(), &ahead.dir);
+        ahead.early = Some(early.read(self.host(), &ahead.dir).ok()?);
+        Some(ahead)
     }
 }

@@ -35,7 +35,7 @@ use crate::protocol::status::StatusView;
 use crate::protocol::temp_name::TempName;
 use crate::protocol::{DecodeError, Document, limits};
 
-use super::ahead::{Ahead, Early};
+use super::ahead::{Ahead, Early, Refused, Seen, Why};
 use super::host::{FileKind, FileRead, Host, Part, Stat};
 use super::listing::{Listing, text_of};
 use super::open::{RunsRoot, Store};
@@ -63,6 +63,13 @@ pub struct Snapshot {
     pub children: Vec<String>,
 }
 
+/// Where one look is taken, and how deep.
+struct LookAt<'l, H: Host> {
+    runs: &'l RunsRoot<H>,
+    dir: &'l H::Dir,
+    depth: Depth,
+}
+
 impl<H: Host> Store<'_, H> {
     /// Looks at one run directory. `None` when the name is not there (any more).
     ///
@@ -74,8 +81,7 @@ impl<H: Host> Store<'_, H> {
         kind: Option<FileKind>,
         depth: Depth,
     ) -> Option<Snapshot> {
-        let mut ahead = self.read_ahead(runs, name, kind);
-        self.snapshot_with(runs, (name, kind), depth, ahead.as_mut())
+        self.snapshot_with(runs, (name, kind), depth, None)
     }
 
     /// As [`Store::snapshot`], with what [`Store::read_ahead`] gave for the same name.
@@ -91,72 +97,43 @@ impl<H: Host> Store<'_, H> {
         // Filled in its place: it is large, and there is one for every run of a list.
         let mut snapshot = Snapshot { evidence, path, children: Vec::new() };
         let e = &mut snapshot.evidence;
-        if let Some(Ahead { dir, stat, early }) = ahead {
-            self.look_at(runs, (dir, *stat), early.take(), depth, e);
-        } else if let Some((dir, stat)) = self.enter(runs, name, kind, e)? {
-            self.look_at(runs, (&dir, stat), None, depth, e);
-        } else {
-            return Some(snapshot);
-        }
+        let mut entered;
+        let ahead = match ahead {
+            Some(ahead) => ahead,
+            None => match self.enter(runs, name, kind) {
+                Ok(plain) => {
+                    entered = plain;
+                    &mut entered
+                }
+                Err(Refused { seen: Seen { mtime_ms, mode }, why }) => {
+                    (e.dir_mtime_ms, e.dir_mode) = (mtime_ms, mode);
+                    match why {
+                        Why::Gone => return None,
+                        Why::Unsafe(what) => e.unsafe_things.push((String::new(), what)),
+                        Why::Unreadable(what) => e.status = FileFact::Unreadable(what),
+                    }
+                    return Some(snapshot);
+                }
+            },
+        };
+        let Seen { mtime_ms, mode } = ahead.seen;
+        (e.dir_mtime_ms, e.dir_mode) = (mtime_ms, mode);
+        let look = LookAt { runs, dir: &ahead.dir, depth };
+        self.look_at(&look, ahead.early.take(), e);
         snapshot.children = children_of(&snapshot.evidence);
         Some(snapshot)
     }
 
-    /// Opens a run directory, or fills in why it is not opened. `None` as for [`Store::snapshot`].
-    fn enter(
-        &self,
-        runs: &RunsRoot<H>,
-        name: &OsStr,
-        kind: Option<FileKind>,
-        e: &mut RunEvidence,
-    ) -> Option<Option<(H::Dir, Option<Stat>)>> {
-        let unsafe_as_a_whole = |e: &mut RunEvidence, what: String| {
-            e.unsafe_things.push((String::new(), what));
-            Some(None)
-        };
-        if let Some(kind) = kind.filter(|k| *k != FileKind::Directory) {
-            return unsafe_as_a_whole(e, read::describe(kind));
-        }
-        let dir = match self.host.open_dir_at(&runs.dir, name) {
-            Ok(dir) => dir,
-            Err(error) => {
-                let stat = self.host.stat_at(&runs.dir, name).ok()?;
-                if stat.kind != FileKind::Directory {
-                    return unsafe_as_a_whole(e, read::describe(stat.kind));
-                }
-                e.dir_mtime_ms = Some(stat.mtime_ms);
-                if let Some(what) = runs.owner.objection(&stat) {
-                    return unsafe_as_a_whole(e, what);
-                }
-                e.status = FileFact::Unreadable(read::plain(&error));
-                return Some(None);
-            }
-        };
-        let stat = self.host.stat_dir(&dir).ok();
-        if let Some(what) = stat.and_then(|stat| runs.owner.objection(&stat)) {
-            note_dir(e, stat);
-            return unsafe_as_a_whole(e, what);
-        }
-        Some(Some((dir, stat)))
-    }
-
     /// Fills evidence that knows nothing yet.
-    fn look_at(
-        &self,
-        runs: &RunsRoot<H>,
-        (dir, stat): (&H::Dir, Option<Stat>),
-        early: Option<Early>,
-        depth: Depth,
-        e: &mut RunEvidence,
-    ) {
-        note_dir(e, stat);
-        self.stable_pass(runs, dir, e, depth, early);
+    fn look_at(&self, at: &LookAt<'_, H>, early: Option<Early>, e: &mut RunEvidence) {
+        let (runs, dir, depth) = (at.runs, at.dir, at.depth);
+        self.stable_pass(at, early, e);
         self.add_lives(e);
         let pid = |e: &RunEvidence| e.status.value().and_then(|s| s.pid);
         if says_it_goes_on(e) && e.life.word.is_gone() {
             let again = self.anew(runs, e);
             let before = std::mem::replace(e, again);
-            self.stable_pass(runs, dir, e, depth, None);
+            self.stable_pass(at, None, e);
             // The same process is known to be gone; another one needs its own look.
             if pid(e) == pid(&before) {
                 e.life = before.life;
@@ -197,22 +174,15 @@ impl<H: Host> Store<'_, H> {
     }
 
     /// Passes until the status did not change under one, at most [`limits::SNAPSHOT_RETRIES`] times.
-    fn stable_pass(
-        &self,
-        runs: &RunsRoot<H>,
-        dir: &H::Dir,
-        e: &mut RunEvidence,
-        depth: Depth,
-        mut early: Option<Early>,
-    ) {
+    fn stable_pass(&self, at: &LookAt<'_, H>, mut early: Option<Early>, e: &mut RunEvidence) {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let status_stat = self.one_pass(runs, dir, e, depth, early.take());
-            if depth == Depth::Row && is_settled(e) {
+            let status_stat = self.one_pass(at, early.take(), e);
+            if at.depth == Depth::Row && is_settled(e) {
                 return;
             }
-            let now = self.host.stat_at(dir, layout::STATUS.as_ref()).ok();
+            let now = self.host.stat_at(at.dir, layout::STATUS.as_ref()).ok();
             let same = match (&status_stat, &now) {
                 (Some(then), Some(now)) => then.is_same_as(now),
                 (None, None) => true,
@@ -224,20 +194,18 @@ impl<H: Host> Store<'_, H> {
                 e.unstable = !same;
                 return;
             }
-            *e = self.anew(runs, e);
+            *e = self.anew(at.runs, e);
         }
     }
 
     /// One pass over the directory; gives how the status looked when it was read.
     fn one_pass(
         &self,
-        runs: &RunsRoot<H>,
-        dir: &H::Dir,
-        e: &mut RunEvidence,
-        depth: Depth,
+        at: &LookAt<'_, H>,
         early: Option<Early>,
+        e: &mut RunEvidence,
     ) -> Option<Stat> {
-        let host = self.host;
+        let (host, runs, dir, depth) = (self.host, at.runs, at.dir, at.depth);
         let owner = runs.owner;
         let Early { listing, status, proof } = early.unwrap_or_else(|| Early::of(host, dir));
         let look = Look { host, dir, owner, listing: &listing, unsafe_things: RefCell::default() };
@@ -438,11 +406,6 @@ fn children_of(e: &RunEvidence) -> Vec<String> {
     let steps = e.status.value().map(|s| s.steps.as_slice()).unwrap_or_default();
     let named = steps.iter().filter_map(|step| step.run_id.clone());
     named.filter(|id| *id != e.run_id).take(limits::MAX_STEPS).collect()
-}
-
-fn note_dir(e: &mut RunEvidence, stat: Option<Stat>) {
-    e.dir_mtime_ms = stat.map(|stat| stat.mtime_ms);
-    e.dir_mode = stat.map_or(0, |stat| stat.mode);
 }
 
 /// One look at the files of one directory.

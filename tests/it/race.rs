@@ -137,9 +137,31 @@ impl Host for Scripted<'_> {
 }
 
 fn look<H: Host>(host: &H, path: &Path, depth: Depth) -> (Snapshot, RunReport) {
+    look_in(Way::Alone, host, path, depth)
+}
+
+/// How a run comes to be looked at.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// By itself.
+    Alone,
+    /// With what was read ahead, as in a walk over many runs.
+    Ahead,
+}
+
+fn look_in<H: Host>(way: Way, host: &H, path: &Path, depth: Depth) -> (Snapshot, RunReport) {
     let opened = Opening::open(host, path, now_ms(), Times::default()).expect("the run is there");
     let Opened::Run(store, root, name) = opened else { panic!("a run directory was named") };
-    Inspection::new(&store, depth).one(root, &name, None).expect("the run is there")
+    let mut inspection = Inspection::new(&store, depth);
+    match way {
+        Way::Alone => inspection.one(root, &name, None).expect("the run is there"),
+        Way::Ahead => {
+            let runs = &store.runs_roots[root];
+            let mut ahead = store.read_ahead(runs, &name, None);
+            let found = store.snapshot_with(runs, (&name, None), depth, ahead.as_mut());
+            inspection.judge(found.expect("the run is there"))
+        }
+    }
 }
 
 /// A store with one active run of the scripted process.
@@ -201,7 +223,7 @@ impl Ending {
 }
 
 /// One look at an active run, whose end is carried out step by step: step `i` before call `calls[i]`.
-fn look_while_it_ends(calls: [usize; Ending::STEPS], depth: Depth) -> (String, usize) {
+fn look_while_it_ends(way: Way, calls: [usize; Ending::STEPS], depth: Depth) -> (String, usize) {
     let (store, path) = active();
     let alive = AtomicBool::new(true);
     let count = AtomicUsize::new(0);
@@ -214,24 +236,30 @@ fn look_while_it_ends(calls: [usize; Ending::STEPS], depth: Depth) -> (String, u
             }
         }
     });
-    let (_, report) = look(&host, &path, depth);
+    let (_, report) = look_in(way, &host, &path, depth);
     drop(host);
     (format!("{} ({})", report.verdict, report.because), count.into_inner())
 }
 
 fn assert_no_orphan(calls: [usize; Ending::STEPS], depth: Depth) {
-    let (verdict, _) = look_while_it_ends(calls, depth);
+    for way in [Way::Alone, Way::Ahead] {
+        assert_no_orphan_of(way, calls, depth);
+    }
+}
+
+fn assert_no_orphan_of(way: Way, calls: [usize; Ending::STEPS], depth: Depth) {
+    let (verdict, _) = look_while_it_ends(way, calls, depth);
     let word = verdict.split(' ').next().unwrap_or_default();
     // Its end stood on the disk before the process died, so none of these may be said of it.
     assert!(
         !matches!(word, "orphaned" | "conflict" | "corrupt" | "start-stuck" | "start-failed"),
-        "a run that wrote its end before dying, with its steps before calls {calls:?}: {verdict}"
+        "a run that wrote its end before dying, with its steps before calls {calls:?} ({way:?}): {verdict}"
     );
 }
 
 #[test]
 fn a_run_that_ends_while_it_is_looked_at_is_never_called_orphaned() {
-    let (verdict, calls) = look_while_it_ends([usize::MAX; Ending::STEPS], Depth::Full);
+    let (verdict, calls) = look_while_it_ends(Way::Alone, [usize::MAX; Ending::STEPS], Depth::Full);
     assert!(verdict.starts_with("running "), "an undisturbed look finds it running: {verdict}");
     assert!(calls > 10, "a look takes several calls: {calls}");
     // A look that must start over takes more calls than an undisturbed one.
@@ -251,7 +279,7 @@ fn a_run_that_ends_while_it_is_looked_at_is_never_called_orphaned() {
 
 #[test]
 fn a_run_that_died_without_an_end_is_orphaned_whenever_it_died() {
-    let (_, calls) = look_while_it_ends([usize::MAX; Ending::STEPS], Depth::Full);
+    let (_, calls) = look_while_it_ends(Way::Alone, [usize::MAX; Ending::STEPS], Depth::Full);
     for death in 0..calls {
         let (_store, path) = active();
         let alive = AtomicBool::new(true);
@@ -326,7 +354,7 @@ fn a_status_that_vanishes_and_a_run_that_vanishes_get_an_answer() {
     });
     let (_, report) = look(&host, &path, Depth::Full);
     assert_ne!(report.verdict, "orphaned", "a status that is gone accuses nobody");
-    let (_, calls) = look_while_it_ends([usize::MAX; Ending::STEPS], Depth::Full);
+    let (_, calls) = look_while_it_ends(Way::Alone, [usize::MAX; Ending::STEPS], Depth::Full);
     for call in 0..2 * calls {
         let (_store, path) = active();
         let count = AtomicUsize::new(0);
