@@ -190,7 +190,7 @@ impl<H: Host> Eyes<'_, '_, H> {
             ahead.clear();
             left = others;
             // What could not be read ahead is looked at by itself, with nothing else open: of many open directories
-            // one too many cannot be opened, and that is no fault of its run.
+            // one too many cannot be opened, and that is no fault of its run (RS-READ-07).
             if plain.len() < self.at_a_time
                 && let Some((odd, others)) = others.split_first()
             {

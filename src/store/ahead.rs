@@ -56,7 +56,7 @@ impl Early {
             let is_plain = self.listing.may_open(entry);
             if is_plain { read::ahead(host, dir, name, limit) } else { Ok(None) }
         };
-        // What is read after the status is at least as new as the status. The other way round a run could have a
+        // RS-READ-14: what is read after the status is at least as new as the status. The other way round a run could have a
         // status that speaks of a proof, and no proof.
         self.status = file(&RunEntry::Status, layout::STATUS, limits::STATUS_MAX_BYTES)?;
         if self.status.is_some() {

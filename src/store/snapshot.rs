@@ -15,7 +15,7 @@
 //! Steps 1, 2 and the beginning of 3 may have been taken for several runs ahead ([`ahead`](super::ahead)); whoever starts
 //! over takes them again.
 //!
-//! A crash of the reader at any step leaves nothing.
+//! A crash of the reader at any step leaves nothing. Spec: RS-READ-06, RS-READ-14.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;

@@ -257,6 +257,7 @@ fn assert_no_orphan_of(way: Way, calls: [usize; Ending::STEPS], depth: Depth) {
     );
 }
 
+/// Spec: RS-READ-14.
 #[test]
 fn a_run_that_ends_while_it_is_looked_at_is_never_called_orphaned() {
     let (verdict, calls) = look_while_it_ends(Way::Alone, [usize::MAX; Ending::STEPS], Depth::Full);
